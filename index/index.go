@@ -1,0 +1,296 @@
+// Package index holds what is known of a data set besides its samples' bytes: the
+// [Manifest], the data set's table of shards, and for each shard an index, a
+// Parquet file with a [Row] for each sample. Both are pure data: versioned, decoded
+// with validation, encoded to the same bytes for the same content. The package does
+// no I/O of its own.
+//
+// The manifest is written last: without it the data set does not exist. It says
+// enough to plan an epoch (samples and bytes of each shard), so that opening a data
+// set costs O(shards); an index is read when its shard's turn comes.
+package index
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/minio/crc64nvme"
+)
+
+const (
+	// ManifestName is the manifest's name within a data set.
+	ManifestName = "manifest.json"
+	// Format and Version begin every manifest.
+	Format  = "shardify"
+	Version = 1
+	// MaxManifest bounds the size of a manifest that is read: room for two million
+	// shards.
+	MaxManifest = 1 << 30
+)
+
+var (
+	// ErrNotManifest: the bytes are no manifest of ours.
+	ErrNotManifest = errors.New("not a shardify manifest")
+	// ErrVersion: a newer shardify wrote it.
+	ErrVersion = errors.New("written by a newer version of shardify")
+	// ErrInvalid: it contradicts itself.
+	ErrInvalid = errors.New("invalid")
+)
+
+// Manifest is the data set's table of shards.
+type Manifest struct {
+	// Format and Version are set by Encode.
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	// Tool names the program that wrote the manifest: "shardify 0.1.0".
+	Tool string `json:"tool"`
+	// Name is the data set's name, for people.
+	Name string `json:"name"`
+	// Container is the shards' format ("tar", "tfrecord") and Compression what is
+	// round it ("", "gz", "zst").
+	Container   string `json:"container"`
+	Compression string `json:"compression,omitempty"`
+	// Options are those the data set was packed with, as their package writes
+	// them; null for shards that others made.
+	Options json.RawMessage `json:"options,omitempty"`
+	// Classes are the class names; a sample's label is its class's place in it.
+	// Empty where labels are plain numbers, or absent.
+	Classes []string `json:"classes,omitempty"`
+	// Splits are sorted by name. Each has its shards.
+	Splits []Split `json:"splits"`
+}
+
+// Split is a named part of a data set ("train", "val").
+type Split struct {
+	Name string `json:"name"`
+	// Samples and Bytes are the sums over Shards.
+	Samples int64   `json:"samples"`
+	Bytes   int64   `json:"bytes"`
+	Shards  []Shard `json:"shards"`
+}
+
+// File is a file of the data set.
+type File struct {
+	// Name is its slash-separated path within the data set.
+	Name string `json:"name"`
+	// Bytes is its size and Checksum that of all its bytes.
+	Bytes    int64    `json:"bytes"`
+	Checksum Checksum `json:"checksum"`
+}
+
+// Shard is one container file of whole samples.
+type Shard struct {
+	File
+	// Samples is how many samples it holds.
+	Samples int64 `json:"samples"`
+	// RawBytes is the container's size before compression; 0 means the same as
+	// Bytes.
+	RawBytes int64 `json:"raw_bytes,omitempty"`
+	// Fields says, sorted by name, what fields its samples have.
+	Fields []FieldStat `json:"fields"`
+	// Index is the Parquet file of its rows.
+	Index File `json:"index"`
+}
+
+// FieldStat sums up a field over a shard.
+type FieldStat struct {
+	Name string `json:"name"`
+	// Count is how many samples have it, Bytes the sum of its sizes.
+	Count int64 `json:"count"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Split returns the split of that name. An empty name means the only split, or
+// "train" where there are several.
+func (m *Manifest) Split(name string) (*Split, error) {
+	if name == "" {
+		if len(m.Splits) == 1 {
+			return &m.Splits[0], nil
+		}
+		name = "train"
+	}
+	names := make([]string, len(m.Splits))
+	for i := range m.Splits {
+		if m.Splits[i].Name == name {
+			return &m.Splits[i], nil
+		}
+		names[i] = m.Splits[i].Name
+	}
+	return nil, fmt.Errorf("no split %q in data set %q, which has: %s", name, m.Name, strings.Join(names, ", "))
+}
+
+// Samples and Bytes sum over all splits; Bytes counts the shards' files.
+func (m *Manifest) Samples() (n int64) {
+	for i := range m.Splits {
+		n += m.Splits[i].Samples
+	}
+	return n
+}
+
+// Bytes is the size of all shards.
+func (m *Manifest) Bytes() (n int64) {
+	for i := range m.Splits {
+		n += m.Splits[i].Bytes
+	}
+	return n
+}
+
+// Encode returns the manifest as indented JSON. It sorts nothing: the same
+// manifest gives the same bytes.
+func (m *Manifest) Encode() ([]byte, error) {
+	out := *m
+	out.Format, out.Version = Format, Version
+	if err := out.Validate(); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	if err := enc.Encode(&out); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// DecodeManifest reads what Encode wrote and validates it. Errors wrap
+// ErrNotManifest, ErrVersion or ErrInvalid.
+func DecodeManifest(data []byte) (*Manifest, error) {
+	var head struct {
+		Format  string `json:"format"`
+		Version int    `json:"version"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotManifest, err)
+	}
+	if head.Format != Format {
+		return nil, fmt.Errorf("%w: its format is %q", ErrNotManifest, sampleText(head.Format))
+	}
+	if head.Version > Version {
+		return nil, fmt.Errorf("%w: format version %d, this one reads up to %d; install a newer shardify", ErrVersion, head.Version, Version)
+	}
+	m := new(Manifest)
+	if err := json.Unmarshal(data, m); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotManifest, err)
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func sampleText(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}
+
+// Validate reports every fault of the manifest at once; each wraps ErrInvalid.
+func (m *Manifest) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		if len(faults) < 20 {
+			faults = append(faults, fmt.Errorf("manifest %w: "+format, append([]any{ErrInvalid}, args...)...))
+		}
+	}
+	if m.Format != Format || m.Version < 1 || m.Version > Version {
+		fault("format %q version %d", sampleText(m.Format), m.Version)
+	}
+	if m.Container == "" {
+		fault("no container")
+	}
+	if len(m.Splits) == 0 {
+		fault("no splits")
+	}
+	files := map[string]bool{ManifestName: true}
+	file := func(split string, f *File) {
+		if !legalFileName(f.Name) {
+			fault("split %q: %q is no file name within the data set", split, sampleText(f.Name))
+		} else if files[f.Name] {
+			fault("file %q is listed twice", sampleText(f.Name))
+		}
+		files[f.Name] = true
+		if f.Bytes < 0 {
+			fault("file %q has %d bytes", sampleText(f.Name), f.Bytes)
+		}
+		if err := f.Checksum.Validate(); err != nil {
+			fault("file %q: %v", sampleText(f.Name), err)
+		}
+	}
+	for i := range m.Splits {
+		s := &m.Splits[i]
+		if s.Name == "" || i > 0 && m.Splits[i-1].Name >= s.Name {
+			fault("splits are not sorted by name: %q", sampleText(s.Name))
+		}
+		var samples, size int64
+		for j := range s.Shards {
+			sh := &s.Shards[j]
+			file(s.Name, &sh.File)
+			file(s.Name, &sh.Index)
+			if sh.Samples < 0 || sh.RawBytes < 0 {
+				fault("shard %q has %d samples in %d bytes", sampleText(sh.Name), sh.Samples, sh.RawBytes)
+			}
+			if !slices.IsSortedFunc(sh.Fields, func(a, b FieldStat) int { return strings.Compare(a.Name, b.Name) }) {
+				fault("shard %q: fields are not sorted", sampleText(sh.Name))
+			}
+			samples += sh.Samples
+			size += sh.Bytes
+		}
+		if samples != s.Samples || size != s.Bytes {
+			fault("split %q says %d samples in %d bytes, its shards have %d in %d", sampleText(s.Name), s.Samples, s.Bytes, samples, size)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// legalFileName keeps a hostile manifest from naming files outside the data set.
+func legalFileName(name string) bool {
+	for c := range strings.SplitSeq(name, "/") {
+		if c == "" || c == "." || c == ".." || strings.ContainsAny(c, "\\\x00:") {
+			return false
+		}
+	}
+	return true
+}
+
+// Checksum is the checksum of a file's bytes in the form "crc64nvme:" and 16
+// hexadecimal digits. CRC-64/NVME is what S3 computes for whole objects, and runs
+// at memory speed.
+type Checksum string
+
+const checksumPrefix = "crc64nvme:"
+
+// Validate says whether c has the form of a checksum.
+func (c Checksum) Validate() error {
+	digits, ok := strings.CutPrefix(string(c), checksumPrefix)
+	if _, err := strconv.ParseUint(digits, 16, 64); !ok || err != nil || len(digits) != 16 {
+		return fmt.Errorf("checksum %q is not of the form %s0123456789abcdef", sampleText(string(c)), checksumPrefix)
+	}
+	return nil
+}
+
+// NewHash returns a hash for NewChecksum.
+func NewHash() hash.Hash64 { return crc64nvme.New() }
+
+// NewChecksum gives the sum of a hash from NewHash its written form.
+func NewChecksum(sum uint64) Checksum { return Checksum(fmt.Sprintf("%s%016x", checksumPrefix, sum)) }
+
+// Sum returns the checksum of data.
+func Sum(data []byte) Checksum {
+	h := NewHash()
+	h.Write(data)
+	return NewChecksum(h.Sum64())
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// FieldChecksum returns the checksum of a field's content: CRC-32C (RFC 3720), as
+// in TFRecord.
+func FieldChecksum(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }

@@ -1,0 +1,129 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress/zstd"
+)
+
+// Row describes one sample. Offsets count bytes of the container before
+// compression. Query it with any engine that reads Parquet:
+//
+//	select key, width, height from 'train-000000.parquet' where label_name = 'tench'
+type Row struct {
+	// Key is the sample's key.
+	Key string `parquet:"key"`
+	// Label is the class number and LabelName the class name; null where there is
+	// none.
+	Label     *int64 `parquet:"label,optional"`
+	LabelName string `parquet:"label_name,optional,dict"`
+	// Offset and Size are the sample's bytes in the container.
+	Offset int64 `parquet:"offset,delta"`
+	Size   int64 `parquet:"size"`
+	// Format ("jpeg", "png", …), Width and Height (pixels, as stored, before any
+	// rotation), Orientation (EXIF, 1 to 8) and Channels describe the sample's
+	// image; null where it has none or it was not looked at.
+	Format      string `parquet:"format,optional,dict"`
+	Width       int32  `parquet:"width,optional"`
+	Height      int32  `parquet:"height,optional"`
+	Orientation int32  `parquet:"orientation,optional"`
+	Channels    int32  `parquet:"channels,optional"`
+	// Fields are the sample's fields, sorted by name.
+	Fields []FieldRow `parquet:"fields,list"`
+}
+
+// FieldRow describes one field of a sample.
+type FieldRow struct {
+	Name string `parquet:"name,dict"`
+	// HeaderOffset is where the field's frame begins, Offset where its bytes begin
+	// (-1: they do not stand verbatim in the container), Size their number.
+	HeaderOffset int64 `parquet:"header_offset,delta"`
+	Offset       int64 `parquet:"offset,delta"`
+	Size         int64 `parquet:"size"`
+	// CRC32C is the FieldChecksum of the bytes.
+	CRC32C uint32 `parquet:"crc32c"`
+	// Path is the original path of the file, escaped as by sample.Escape; null
+	// where there was none.
+	Path string `parquet:"path,optional"`
+}
+
+// Field returns the row of the field called name; nil if there is none.
+func (r *Row) Field(name string) *FieldRow {
+	for i := range r.Fields {
+		if r.Fields[i].Name == name {
+			return &r.Fields[i]
+		}
+	}
+	return nil
+}
+
+// rowGroup is the number of rows a group holds: few enough that a reader that
+// wants a part of a large index reads a part.
+const rowGroup = 16384
+
+// MaxIndexRows bounds the rows of an index that is read.
+const MaxIndexRows = 1 << 27
+
+// WriteRows writes an index.
+func WriteRows(w io.Writer, rows []Row) error {
+	pw := parquet.NewGenericWriter[Row](w,
+		parquet.Compression(&zstd.Codec{}),
+		parquet.MaxRowsPerRowGroup(rowGroup),
+		parquet.CreatedBy("shardify", "1", ""),
+		parquet.KeyValueMetadata("shardify.index.version", "1"))
+	if _, err := pw.Write(rows); err != nil {
+		return err
+	}
+	return pw.Close()
+}
+
+// ReadRows reads an index of size bytes, whole. A file that is no index, or a row
+// that contradicts itself, is an error that wraps ErrInvalid.
+func ReadRows(r io.ReaderAt, size int64) (rows []Row, err error) {
+	// parquet-go panics on some broken files; a broken index is the data's fault.
+	defer func() {
+		if p := recover(); p != nil {
+			rows, err = nil, fmt.Errorf("index %w: %v", ErrInvalid, p)
+		}
+	}()
+	f, err := parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+	if err != nil {
+		return nil, fmt.Errorf("index %w: %w", ErrInvalid, err)
+	}
+	n := f.NumRows()
+	// Twenty rows a byte is far beyond what an index of sane rows can reach.
+	if n < 0 || n > MaxIndexRows || n > 20*size {
+		return nil, fmt.Errorf("index %w: %d rows in %d bytes", ErrInvalid, n, size)
+	}
+	pr := parquet.NewGenericReader[Row](f)
+	defer pr.Close()
+	rows = make([]Row, n)
+	for done := 0; done < len(rows); {
+		k, err := pr.Read(rows[done:])
+		done += k
+		if err != nil && !(errors.Is(err, io.EOF) && done == len(rows)) {
+			return nil, fmt.Errorf("index %w: row %d: %w", ErrInvalid, done, err)
+		}
+		if k == 0 && done < len(rows) {
+			return nil, fmt.Errorf("index %w: %d rows of %d", ErrInvalid, done, len(rows))
+		}
+	}
+	end := int64(0)
+	for i := range rows {
+		row := &rows[i]
+		if row.Offset < end || row.Size < 0 || row.Offset+row.Size < row.Offset {
+			return nil, fmt.Errorf("index %w: row %d: sample of %d bytes at %d, after one that ends at %d", ErrInvalid, i, row.Size, row.Offset, end)
+		}
+		end = row.Offset + row.Size
+		for j := range row.Fields {
+			f := &row.Fields[j]
+			if f.Size < 0 || f.Offset >= 0 && (f.Offset < row.Offset || f.Offset > end || f.Size > end-f.Offset) {
+				return nil, fmt.Errorf("index %w: row %d: field %q lies outside its sample", ErrInvalid, i, f.Name)
+			}
+		}
+	}
+	return rows, nil
+}

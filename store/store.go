@@ -1,0 +1,159 @@
+// Package store says where shards live: a [Store] is a folder of named objects,
+// on a disk, in memory, or (later) in a bucket or behind HTTP.
+//
+// Open one with the table in store/open, or directly (store/file, store/mem).
+// Wrappers (store/fault) implement the same interface, and one conformance suite
+// (store/storetest) holds all of them to what is said here.
+//
+// # What is promised
+//
+// An object is visible whole or not at all: what [Store.Create] writes lies under
+// a temporary name until [Writer.Commit], which makes the bytes durable first and
+// visible second, replacing an older object of that name in one step. A crash at
+// any moment leaves the old object, the new one, or none; never a part.
+//
+// Names are relative slash-separated paths without empty, "." or ".." components,
+// and no component that starts with ".tmp-", the prefix of unfinished writes:
+// [CheckName]. Everything is safe for concurrent use unless said otherwise.
+//
+// # Errors
+//
+// Errors wrap the standard sentinels [fs.ErrNotExist], [fs.ErrExist] and
+// [fs.ErrPermission], and [ErrLocked] and [ErrNoSpace] here; they name the object's
+// URL. Test with errors.Is.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrLocked: another process holds the lock.
+	ErrLocked = errors.New("locked by another process")
+	// ErrNoSpace: the disk, or a quota on it, is full.
+	ErrNoSpace = errors.New("no space left")
+	// ErrName: the name is none that a store could hold.
+	ErrName = fmt.Errorf("%w: not a relative slash-separated path", fs.ErrInvalid)
+)
+
+// Info describes an object.
+type Info struct {
+	// Name is the object's name within the store.
+	Name string
+	// Size is its length in bytes.
+	Size int64
+	// ModTime is when it was last written; zero if the store does not know.
+	ModTime time.Time
+}
+
+// Store is a place of named objects.
+type Store interface {
+	// URL names the store for people and for errors: a path or an s3:// URL,
+	// without secrets.
+	URL() string
+	// Open opens an object for reading.
+	Open(ctx context.Context, name string) (Object, error)
+	// Create starts a new object, which becomes visible when it is committed. It
+	// makes the folders it needs.
+	Create(ctx context.Context, name string) (Writer, error)
+	// List yields the objects whose names begin with prefix, in the order of their
+	// names' bytes; temporary ones are left out. A store that does not exist is
+	// empty.
+	List(ctx context.Context, prefix string) iter.Seq2[Info, error]
+	// Remove deletes an object, and folders that this leaves empty. A missing
+	// object is no error.
+	Remove(ctx context.Context, name string) error
+	// Lock takes the lock called name or fails at once with ErrLocked. The lock
+	// ends with Unlock and with the process, however it ends. owner is a line for
+	// people that a later ErrLocked quotes.
+	Lock(ctx context.Context, name, owner string) (unlock func() error, err error)
+	// Sweep removes what unfinished writes have left under names that begin with
+	// prefix. Call it only under a lock that excludes their writers.
+	Sweep(ctx context.Context, prefix string) error
+}
+
+// Object is an object open for reading. It shows one version of the object for as
+// long as it is open, and may be read by many goroutines at once.
+type Object interface {
+	// Info describes the object as it was when opened.
+	Info() Info
+	// ReadAt fills p from byte off on. As with io.ReaderAt, n < len(p) comes with
+	// an error, which is io.EOF at the object's end.
+	ReadAt(ctx context.Context, p []byte, off int64) (n int, err error)
+	// Close ends reading.
+	Close() error
+}
+
+// Writer writes one object, front to back. It is not for concurrent use.
+type Writer interface {
+	io.Writer
+	// Commit makes the object durable and then visible. The Writer is done after
+	// it, also where it fails; then nothing is visible.
+	Commit(ctx context.Context) error
+	// Abort drops the object. After Commit, or a second time, it does nothing; so
+	// it can be deferred.
+	Abort() error
+}
+
+// CheckName reports why name cannot be an object's name; nil if it can.
+func CheckName(name string) error {
+	for c := range strings.SplitSeq(name, "/") {
+		if c == "" || c == "." || c == ".." || strings.HasPrefix(c, TempPrefix) || strings.ContainsAny(c, "\x00\\") {
+			return fmt.Errorf("%q: %w", name, ErrName)
+		}
+	}
+	return nil
+}
+
+// TempPrefix begins the last component of the name under which a folder holds an
+// object that is not yet committed.
+const TempPrefix = ".tmp-"
+
+// ReaderAt adapts an object to io.ReaderAt, with ctx for every read.
+func ReaderAt(ctx context.Context, o Object) io.ReaderAt { return readerAt{ctx, o} }
+
+type readerAt struct {
+	ctx context.Context
+	o   Object
+}
+
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return r.o.ReadAt(r.ctx, p, off) }
+
+// ReadAll returns the whole content of a small object; one that is larger than
+// limit bytes is an error.
+func ReadAll(ctx context.Context, s Store, name string, limit int64) ([]byte, error) {
+	o, err := s.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	size := o.Info().Size
+	if size > limit {
+		return nil, fmt.Errorf("%s/%s: %d bytes, more than the %d that such a file may have", s.URL(), name, size, limit)
+	}
+	data := make([]byte, size)
+	if n, err := o.ReadAt(ctx, data, 0); err != nil && !(errors.Is(err, io.EOF) && int64(n) == size) {
+		return nil, err
+	}
+	return data, nil
+}
+
+// WriteAll writes and commits an object.
+func WriteAll(ctx context.Context, s Store, name string, data []byte) error {
+	w, err := s.Create(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	if _, err := w.Write(data); err != nil {
+		return err
+	}
+	return w.Commit(ctx)
+}
