@@ -1,0 +1,317 @@
+package dataset
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"shardify/index"
+	"shardify/shard"
+	"shardify/store"
+)
+
+// WorkDir is the folder within a store where an unfinished pack keeps its plan and
+// journal. Its files are no part of the data set.
+const WorkDir = ".shardify/"
+
+var (
+	// ErrNotDataset: the store has no manifest. The error says what it has instead,
+	// and what to do. It goes together with fs.ErrNotExist.
+	ErrNotDataset = fmt.Errorf("not a shardify data set: %w", fs.ErrNotExist)
+	// ErrUnfinished: a pack into the store has begun and has not ended. It wraps
+	// ErrNotDataset.
+	ErrUnfinished = fmt.Errorf("unfinished: %w", ErrNotDataset)
+	// ErrMismatch: a file of the data set is not the one that the manifest speaks of.
+	ErrMismatch = errors.New("not the file that the manifest describes")
+)
+
+// Dataset is an open data set. It holds nothing open and needs no Close; it is
+// safe for concurrent use.
+type Dataset struct {
+	store    store.Store
+	manifest *index.Manifest
+	format   format
+}
+
+// Open reads and validates the manifest of the data set in st. That costs O(shards).
+//
+// Where st has no manifest, the error wraps ErrNotDataset, and ErrUnfinished if a
+// pack into it has begun.
+func Open(ctx context.Context, st store.Store) (*Dataset, error) {
+	data, err := store.ReadAll(ctx, st, index.ManifestName, index.MaxManifest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, explainMissing(ctx, st)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("data set %s: %w", st.URL(), err)
+	}
+	m, err := index.DecodeManifest(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", st.URL(), index.ManifestName, err)
+	}
+	return New(st, m)
+}
+
+// New returns the data set in st that m describes, without reading anything. m
+// must be valid and stays unchanged from now on.
+func New(st store.Store, m *index.Manifest) (*Dataset, error) {
+	f, err := formatOf(m)
+	if err != nil {
+		return nil, fmt.Errorf("data set %s: %w", st.URL(), err)
+	}
+	return &Dataset{store: st, manifest: m, format: f}, nil
+}
+
+// explainMissing says what a store without a manifest is. It looks at a bounded
+// number of names.
+func explainMissing(ctx context.Context, st store.Store) error {
+	const look = 10_000
+	for _, err := range st.List(ctx, WorkDir) {
+		if err != nil {
+			return fmt.Errorf("data set %s: %w", st.URL(), err)
+		}
+		return fmt.Errorf("%s: %w: %s is there: run the same `shardify pack` command again to finish it",
+			st.URL(), ErrUnfinished, strings.TrimSuffix(WorkDir, "/"))
+	}
+	files := 0
+	for info, err := range st.List(ctx, "") {
+		if err != nil {
+			return fmt.Errorf("data set %s: %w", st.URL(), err)
+		}
+		if isShardName(info.Name) {
+			return fmt.Errorf("%s: %w: it has shards (%s) but no %s: run `shardify index %s` to write one",
+				st.URL(), ErrNotDataset, info.Name, index.ManifestName, st.URL())
+		}
+		if files++; files == look {
+			break
+		}
+	}
+	if files == 0 {
+		return fmt.Errorf("%s: %w: nothing is there", st.URL(), ErrNotDataset)
+	}
+	return fmt.Errorf("%s: %w: it has neither %s nor shards: `shardify pack SRC DST` makes a data set of a folder of images",
+		st.URL(), ErrNotDataset, index.ManifestName)
+}
+
+// Store returns the store that the data set lies in.
+func (d *Dataset) Store() store.Store { return d.store }
+
+// Manifest returns the manifest, which must not be changed.
+func (d *Dataset) Manifest() *index.Manifest { return d.manifest }
+
+// URL names the data set for people.
+func (d *Dataset) URL() string { return d.store.URL() }
+
+// Rows reads the index of a shard: a row for each of its samples, in the shard's
+// order. The index file must have the size and the checksum, and the rows the
+// number and the extent, that the manifest gives. The rows are the caller's.
+//
+// Errors name the file and wrap ErrMismatch (of another size), shard.ErrChecksum,
+// index.ErrInvalid, or what the store says.
+func (d *Dataset) Rows(ctx context.Context, sh *index.Shard) ([]index.Row, error) {
+	data, err := d.readIndex(ctx, sh)
+	if err != nil {
+		return nil, err
+	}
+	return d.decodeRows(sh, data)
+}
+
+// readIndex reads the bytes of an index and checks them against the manifest.
+func (d *Dataset) readIndex(ctx context.Context, sh *index.Shard) ([]byte, error) {
+	name := d.path(sh.Index.Name)
+	data, err := store.ReadAll(ctx, d.store, sh.Index.Name, max(sh.Index.Bytes, 0))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, fmt.Errorf("index %s: %w", name, err)
+	case int64(len(data)) < sh.Index.Bytes:
+		return nil, fmt.Errorf("index %s: %w: %d bytes of %d: %w", name, ErrMismatch, len(data), sh.Index.Bytes, shard.ErrTruncated)
+	}
+	if sum := index.Sum(data); sum != sh.Index.Checksum {
+		return nil, fmt.Errorf("index %s: %w: the file has %s, the manifest says %s", name, shard.ErrChecksum, sum, sh.Index.Checksum)
+	}
+	return data, nil
+}
+
+// decodeRows decodes an index and checks it against the manifest.
+func (d *Dataset) decodeRows(sh *index.Shard, data []byte) ([]index.Row, error) {
+	name := d.path(sh.Index.Name)
+	rows, err := index.ReadRows(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if int64(len(rows)) != sh.Samples {
+		return nil, fmt.Errorf("index %s %w: %d rows for the %d samples of shard %s", name, index.ErrInvalid, len(rows), sh.Samples, sh.Name)
+	}
+	if n := len(rows); n > 0 {
+		if end := rows[n-1].Offset + rows[n-1].Size; end > RawBytes(sh) {
+			return nil, fmt.Errorf("index %s %w: its last sample ends at byte %d, shard %s has %d", name, index.ErrInvalid, end, sh.Name, RawBytes(sh))
+		}
+	}
+	return rows, nil
+}
+
+// RawBytes returns the size of the shard's container before compression.
+func RawBytes(sh *index.Shard) int64 {
+	if sh.RawBytes > 0 {
+		return sh.RawBytes
+	}
+	return sh.Bytes
+}
+
+// path names a file of the data set for people.
+func (d *Dataset) path(name string) string { return d.store.URL() + "/" + name }
+
+// ReadField returns the content of one field, checked against its CRC-32C. To read
+// many fields of a shard, open it once.
+func (d *Dataset) ReadField(ctx context.Context, sh *index.Shard, row *index.Row, field *index.FieldRow) ([]byte, error) {
+	f, err := d.OpenShard(ctx, sh)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.ReadField(ctx, row, field, nil)
+}
+
+// indexName returns the name of the index that goes with a shard: its own name with
+// .parquet in place of the container's ending.
+func indexName(shardName string) string {
+	dir, base := path.Split(shardName)
+	if f, ok := formatOfName(base); ok {
+		base = base[:len(base)-len(f)]
+	}
+	return dir + base + ".parquet"
+}
+
+// ShardFile is a shard open for reading. Its methods are safe for concurrent use.
+type ShardFile struct {
+	d      *Dataset
+	shard  *index.Shard
+	object store.Object
+	raw    rawReader
+}
+
+// OpenShard opens a shard, whose file must have the size that the manifest gives:
+// another size is an error that wraps ErrMismatch, and shard.ErrTruncated where the
+// file is too short.
+func (d *Dataset) OpenShard(ctx context.Context, sh *index.Shard) (*ShardFile, error) {
+	o, err := d.store.Open(ctx, sh.Name)
+	if err != nil {
+		return nil, fmt.Errorf("shard %s: %w", d.path(sh.Name), err)
+	}
+	if err := d.checkSize(sh, o.Info().Size); err != nil {
+		o.Close()
+		return nil, err
+	}
+	raw, err := d.format.open(ctx, o)
+	if err != nil {
+		o.Close()
+		return nil, fmt.Errorf("shard %s: %w", d.path(sh.Name), err)
+	}
+	return &ShardFile{d: d, shard: sh, object: o, raw: raw}, nil
+}
+
+// checkSize compares the size of a shard's file with the manifest.
+func (d *Dataset) checkSize(sh *index.Shard, size int64) error {
+	switch {
+	case size < sh.Bytes:
+		return fmt.Errorf("shard %s: %w: %d bytes of %d: %w", d.path(sh.Name), ErrMismatch, size, sh.Bytes, shard.ErrTruncated)
+	case size > sh.Bytes:
+		return fmt.Errorf("shard %s: %w: it has %d bytes, the manifest says %d", d.path(sh.Name), ErrMismatch, size, sh.Bytes)
+	}
+	return nil
+}
+
+// ReadAt fills p from byte off of the container before compression on. As with
+// io.ReaderAt, n < len(p) comes with an error. In an uncompressed shard it is one
+// read of the store; in a .zst shard the frames that p lies in are decompressed; in
+// a .gz shard everything before p.
+func (f *ShardFile) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	n, err = f.raw.ReadAt(ctx, p, off)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return n, fmt.Errorf("shard %s: %w", f.d.path(f.shard.Name), err)
+	}
+	return n, err
+}
+
+// ReadSample returns the bytes of a sample as the container holds them, in buf if
+// that is large enough: row.Size bytes from row.Offset on, for Parse of the
+// container. They are not checked.
+func (f *ShardFile) ReadSample(ctx context.Context, row *index.Row, buf []byte) ([]byte, error) {
+	return f.read(ctx, row.Offset, row.Size, buf)
+}
+
+// ReadField returns the content of a field of the sample, in buf if that is large
+// enough, checked against its CRC-32C. Errors name shard, key, field and offset and
+// wrap shard.ErrChecksum, shard.ErrTruncated, or what the store says.
+func (f *ShardFile) ReadField(ctx context.Context, row *index.Row, field *index.FieldRow, buf []byte) ([]byte, error) {
+	where := func(err error) error {
+		return fmt.Errorf("sample %q field %q at %d: %w", row.Key, field.Name, field.Offset, err)
+	}
+	if field.Offset >= 0 {
+		data, err := f.read(ctx, field.Offset, field.Size, buf)
+		if err != nil {
+			return nil, where(err)
+		}
+		if sum := index.FieldChecksum(data); sum != field.CRC32C {
+			return nil, where(fmt.Errorf("shard %s: %w: the bytes have CRC-32C %08x, the index says %08x", f.d.path(f.shard.Name), shard.ErrChecksum, sum, field.CRC32C))
+		}
+		return data, nil
+	}
+	frame, err := f.read(ctx, row.Offset, row.Size, buf)
+	if err != nil {
+		return nil, where(err)
+	}
+	s, err := f.d.format.container.Parse(frame, row.Offset)
+	if err != nil {
+		return nil, where(fmt.Errorf("shard %s: %w", f.d.path(f.shard.Name), err))
+	}
+	data, ok := s.Field(field.Name)
+	if !ok {
+		return nil, where(fmt.Errorf("shard %s: %w: the sample has no such field", f.d.path(f.shard.Name), shard.ErrChecksum))
+	}
+	if sum := index.FieldChecksum(data); int64(len(data)) != field.Size || sum != field.CRC32C {
+		return nil, where(fmt.Errorf("shard %s: %w: %d bytes with CRC-32C %08x, the index says %d with %08x", f.d.path(f.shard.Name), shard.ErrChecksum, len(data), sum, field.Size, field.CRC32C))
+	}
+	return data, nil
+}
+
+// read returns size bytes of the container from off on, in buf if it is large
+// enough. size is what an index claims, so memory is allocated only for bytes that
+// the file can have: all at once within an uncompressed file, as they come in a
+// compressed one.
+func (f *ShardFile) read(ctx context.Context, off, size int64, buf []byte) ([]byte, error) {
+	const step = 16 << 20
+	if total := RawBytes(f.shard); off < 0 || size < 0 || off > total || size > total-off {
+		return nil, fmt.Errorf("shard %s: %w: %d bytes at %d of %d", f.d.path(f.shard.Name), shard.ErrTruncated, size, off, total)
+	}
+	buf = buf[:0]
+	if f.d.manifest.Compression == "" && int64(cap(buf)) < size {
+		buf = make([]byte, 0, size)
+	}
+	for int64(len(buf)) < size {
+		have := len(buf)
+		if int64(cap(buf)) < size {
+			buf = append(buf, make([]byte, min(step, size-int64(have)))...)
+		} else {
+			buf = buf[:size]
+		}
+		n, err := f.ReadAt(ctx, buf[have:], off+int64(have))
+		if n < len(buf)-have {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = fmt.Errorf("shard %s: %w: it ends at byte %d", f.d.path(f.shard.Name), shard.ErrTruncated, off+int64(have+n))
+			}
+			return nil, err
+		}
+	}
+	return buf, nil
+}
+
+// Close ends reading.
+func (f *ShardFile) Close() error { return errors.Join(f.raw.Close(), f.object.Close()) }
