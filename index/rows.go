@@ -67,17 +67,59 @@ const rowGroup = 16384
 // MaxIndexRows bounds the rows of an index that is read.
 const MaxIndexRows = 1 << 27
 
-// WriteRows writes an index.
-func WriteRows(w io.Writer, rows []Row) error {
-	pw := parquet.NewGenericWriter[Row](w,
+// batchRows is how many rows are handed to the Parquet writer at a time. Where its
+// pages end depends on it, so it is part of the promise of equal bytes.
+const batchRows = 1024
+
+// RowWriter writes an index as its rows come, holding a row group at most. It is
+// not for concurrent use.
+type RowWriter struct {
+	pw    *parquet.GenericWriter[Row]
+	batch []Row
+}
+
+// NewRowWriter starts an index on w.
+func NewRowWriter(w io.Writer) *RowWriter {
+	return &RowWriter{pw: parquet.NewGenericWriter[Row](w,
 		parquet.Compression(&zstd.Codec{}),
 		parquet.MaxRowsPerRowGroup(rowGroup),
 		parquet.CreatedBy("shardify", "1", ""),
-		parquet.KeyValueMetadata("shardify.index.version", "1"))
-	if _, err := pw.Write(rows); err != nil {
+		parquet.KeyValueMetadata("shardify.index.version", "1"))}
+}
+
+// Write appends a row. The row's memory is kept until it is written out.
+func (w *RowWriter) Write(row Row) error {
+	w.batch = append(w.batch, row)
+	if len(w.batch) < batchRows {
+		return nil
+	}
+	return w.flush()
+}
+
+func (w *RowWriter) flush() error {
+	_, err := w.pw.Write(w.batch)
+	clear(w.batch)
+	w.batch = w.batch[:0]
+	return err
+}
+
+// Close ends the index. It does not close the underlying writer.
+func (w *RowWriter) Close() error {
+	if err := w.flush(); err != nil {
 		return err
 	}
-	return pw.Close()
+	return w.pw.Close()
+}
+
+// WriteRows writes an index of all its rows.
+func WriteRows(w io.Writer, rows []Row) error {
+	rw := NewRowWriter(w)
+	for i := range rows {
+		if err := rw.Write(rows[i]); err != nil {
+			return err
+		}
+	}
+	return rw.Close()
 }
 
 // ReadRows reads an index of size bytes, whole. A file that is no index, or a row
