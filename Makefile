@@ -1,0 +1,124 @@
+# make help lists the targets. Needed: Go, Python 3 with venv, git; `make test`
+# also wants a C compiler (for the race detector) and the programs listed in
+# tools/peers/programs.sh. Everything made lies in bin/, demo/, .venv/ and .cache/.
+
+GO       ?= go
+PYTHON   ?= python3
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# Fuzzing and benchmarks: how long, and which.
+FUZZTIME ?= 10s
+BENCH    ?= .
+BENCHTIME ?= 1s
+PKGS     ?= ./...
+ROUNDS   ?= 5
+
+# The demo's and the benchmarks' data: a folder of your own images, one folder a
+# class, or generated ones.
+DATA     ?=
+IMAGES   ?= 2000
+CLASSES  ?= 50
+# Real photographs for benchmarks and tests; without them, generated ones.
+PHOTOS   ?= $(or $(SHARDIFY_PHOTOS),$(wildcard ../shared/data/imagenet-sample))
+
+PLATFORMS := linux/amd64 linux/arm64 darwin/arm64 windows/amd64
+
+GOLANGCI_LINT := v2.15.0
+LINT := .cache/tools/golangci-lint-$(GOLANGCI_LINT)
+
+# Where goroutines share memory: these rooms are tested under the race detector.
+RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test race bench bench-pack bench-scale bench-verify fuzz \
+	lint fmt fmt-check mod-check vet cross peers programs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo 'Variables: DATA=dir (demo), IMAGES=n CLASSES=n (demo without DATA), FUZZTIME=30s,'
+	@echo '           PKGS=./index (test, fuzz, bench), BENCH=regexp BENCHTIME=5x, ROUNDS=n (bench-*),'
+	@echo '           PHOTOS=dir (bench-*: JPEG files)'
+
+build: ## build bin/shardify and bin/shardread
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
+
+demo: build ## pack, verify and stream a generated data set, or DATA=dir
+	@GO='$(GO)' DATA='$(DATA)' IMAGES='$(IMAGES)' CLASSES='$(CLASSES)' sh tools/demo.sh
+
+test: peers programs ## all tests, with every peer, then the race detector
+	@status=0; \
+	export SHARDIFY_PEERS=require; \
+	echo '$(GO) test $(PKGS)'; \
+	CGO_ENABLED=0 $(GO) test -timeout 15m $(PKGS) || status=1; \
+	$(MAKE) --no-print-directory race || status=1; \
+	exit $$status
+
+race: ## the tests of the rooms with goroutines, under the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m $(if $(filter ./...,$(PKGS)),$(RACE),$(PKGS))
+
+bench: ## Go benchmarks: BENCH=regexp PKGS=./shard/... BENCHTIME=1s
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime '$(BENCHTIME)' -timeout 60m $(PKGS)
+
+bench-pack: build peers ## pack against tar, webdataset and TFRecordWriter
+	$(GO) run ./tools/bench -rounds $(ROUNDS) -photos '$(PHOTOS)' pack
+
+bench-scale: build ## pack a million tiny files: peak memory, files/s
+	$(GO) run ./tools/bench scale
+
+bench-verify: build ## verify on one core, page cache warm
+	$(GO) run ./tools/bench -rounds $(ROUNDS) -photos '$(PHOTOS)' verify
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@targets=$$($(GO) test -list '^Fuzz' $(PKGS)) || { echo "$$targets"; exit 1; }; \
+	echo "$$targets" | awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { while (n > 0) print $$2, name[--n] }' | \
+	while read -r pkg name; do \
+		echo "$(GO) test -fuzz $$name $$pkg"; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime '$(FUZZTIME)' "$$pkg" </dev/null || exit 1; \
+	done
+
+lint: $(LINT) ## golangci-lint, with the house's import rules
+	$(LINT) run ./...
+
+fmt: $(LINT) ## format all Go code
+	$(LINT) fmt ./...
+
+fmt-check: $(LINT) ## fail if a file is not formatted
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')) && \
+		if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
+	$(LINT) fmt --diff ./...
+
+mod-check: ## fail if go.mod or go.sum is not tidy, or a module is not what go.sum says
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+vet: ## go vet
+	$(GO) vet ./...
+
+cross: ## build and vet for every platform, without cgo
+	@for p in $(PLATFORMS); do \
+		echo "$$p"; \
+		export CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/}; \
+		$(GO) build ./... && $(GO) vet ./... || exit 1; \
+	done
+
+# The linter is built from its own module, with its own dependencies, so that they
+# stay out of ours.
+$(LINT):
+	@mkdir -p .cache/tools
+	GOBIN='$(CURDIR)/.cache/tools' GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+	@mv .cache/tools/golangci-lint $@
+
+peers: ## install the Python peers into .venv, once per version of their list
+	@cmp -s tools/peers/requirements.txt .venv/requirements.txt || { \
+		echo 'installing the Python peers into .venv'; \
+		rm -rf .venv && \
+		$(PYTHON) -m venv .venv && \
+		.venv/bin/python -m pip install --quiet --disable-pip-version-check -r tools/peers/requirements.txt && \
+		cp tools/peers/requirements.txt .venv/requirements.txt; }
+
+programs: ## install the system programs that tests use, where apt-get and root allow it
+	@sh tools/peers/programs.sh
+
+clean: ## remove what was made, but for .venv and the linter
+	rm -rf bin demo dist .cache/bench
