@@ -125,8 +125,8 @@ func CheckField(name string) error {
 
 const hexDigits = "0123456789ABCDEF"
 
-// Escape maps any path to printable UTF-8: '%', control characters and bytes that
-// are not UTF-8 become %XX, and so does the first underscore of a component of
+// Escape maps any path to printable UTF-8: '%', '\', control characters and bytes
+// that are not UTF-8 become %XX, and so does the first underscore of a component of
 // the form __x__. Slashes and dots stay.
 func Escape(path string) string { return escape(path, len(path)) }
 
@@ -159,7 +159,7 @@ func escape(path string, base int) string {
 			}
 			i += n
 			continue
-		case c < 0x20, c == 0x7f, c == '%', c == '.' && i >= base:
+		case c < 0x20, c == 0x7f, c == '%', c == '\\', c == '.' && i >= base:
 			hex(c)
 		case skippedFrom(path[i:]):
 			hex(c)
@@ -185,7 +185,7 @@ func skippedFrom(rest string) bool {
 func clean(path string, base int) bool {
 	for i := range len(path) {
 		c := path[i]
-		if c < 0x20 || c == 0x7f || c == '%' || c == '.' && i >= base ||
+		if c < 0x20 || c == 0x7f || c == '%' || c == '\\' || c == '.' && i >= base ||
 			c == '_' && i+1 < len(path) && path[i+1] == '_' {
 			return false
 		}

@@ -73,6 +73,7 @@ func TestKeyOf(t *testing.T) {
 		{"x__y__/z", "x%5F_y__/z"},
 		{"_____", "%5F%5F___"},
 		{".x", "%2Ex"},
+		{`a\b`, "a%5Cb"},
 	} {
 		if got := KeyOf(c[0]); got != c[1] {
 			t.Errorf("KeyOf(%q) = %q, want %q", c[0], got, c[1])

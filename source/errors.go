@@ -5,8 +5,12 @@ import (
 	"fmt"
 )
 
-// ErrChanged: the file is not what it was when the data set was planned.
-var ErrChanged = errors.New("changed since the data set was planned")
+var (
+	// ErrChanged: the file is not what it was when the data set was planned.
+	ErrChanged = errors.New("changed since the data set was planned")
+	// ErrDuplicate: two files would be the same field of one sample.
+	ErrDuplicate = errors.New("duplicate")
+)
 
 // EntryError is a fault of one entry: a broken link, a file that may not be read,
 // a row without a label. What becomes of it is the user's policy for bad files.

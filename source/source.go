@@ -49,6 +49,9 @@ type Entry struct {
 type Location struct {
 	// Name is the file that holds them, as Read wants it; empty for Inline.
 	Name string
+	// Source is the number of the source that reads it, for package pack, which
+	// may have several; sources leave it 0.
+	Source int
 	// Offset and Size are the bytes' place in the file.
 	Offset, Size int64
 	// ModTime is the file's time of modification in nanoseconds since 1970, which
