@@ -64,6 +64,10 @@ type Manifest struct {
 	Classes []string `json:"classes,omitempty"`
 	// Splits are sorted by name. Each has its shards.
 	Splits []Split `json:"splits"`
+	// Checksum is that of the manifest's own bytes with the digits of this checksum
+	// taken as zeros. Encode sets it and CheckManifest compares it; DecodeManifest
+	// does not, so that a manifest edited by hand still opens.
+	Checksum Checksum `json:"checksum,omitempty"`
 }
 
 // Split is a named part of a data set ("train", "val").
@@ -146,6 +150,7 @@ func (m *Manifest) Bytes() (n int64) {
 func (m *Manifest) Encode() ([]byte, error) {
 	out := *m
 	out.Format, out.Version = Format, Version
+	out.Checksum = NewChecksum(0)
 	if err := out.Validate(); err != nil {
 		return nil, err
 	}
@@ -156,7 +161,29 @@ func (m *Manifest) Encode() ([]byte, error) {
 	if err := enc.Encode(&out); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), nil
+	data := b.Bytes()
+	copy(data[len(data)-len(checksumEnd):], Sum(data))
+	return data, nil
+}
+
+// checksumEnd is how a manifest ends whose checksum is not yet known.
+const checksumEnd = checksumPrefix + "0000000000000000\"\n}\n"
+
+// CheckManifest compares the bytes of a manifest with the checksum that Encode put
+// at their end. Bytes that were not written by Encode, or were changed since, are
+// an error that wraps ErrInvalid.
+func CheckManifest(data []byte) error {
+	digits := len(data) - len(checksumEnd) + len(checksumPrefix)
+	if digits < len(checksumPrefix) {
+		return fmt.Errorf("manifest %w: it has no checksum", ErrInvalid)
+	}
+	said := Checksum(data[digits-len(checksumPrefix) : digits+16])
+	zeroed := bytes.Clone(data)
+	copy(zeroed[digits:], checksumEnd[len(checksumPrefix):])
+	if said.Validate() != nil || Sum(zeroed) != said || !bytes.Equal(data[digits+16:], zeroed[digits+16:]) {
+		return fmt.Errorf("manifest %w: it was damaged or edited after it was written: its checksum does not fit", ErrInvalid)
+	}
+	return nil
 }
 
 // DecodeManifest reads what Encode wrote and validates it. Errors wrap
@@ -294,3 +321,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // FieldChecksum returns the checksum of a field's content: CRC-32C (RFC 3720), as
 // in TFRecord.
 func FieldChecksum(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
+
+// UpdateFieldChecksum returns the checksum of content that comes in pieces: sum is
+// that of the pieces so far, 0 for none, and data the next piece.
+func UpdateFieldChecksum(sum uint32, data []byte) uint32 { return crc32.Update(sum, castagnoli, data) }

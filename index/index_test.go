@@ -90,6 +90,34 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
+// The manifest finds a change of any of its own bytes, where it still is JSON and
+// where it is not.
+func TestCheckManifest(t *testing.T) {
+	data, err := manifest().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckManifest(data); err != nil {
+		t.Fatal(err)
+	}
+	for at := range data {
+		for bit := range 8 {
+			data[at] ^= 1 << bit
+			if err := CheckManifest(data); !errors.Is(err, ErrInvalid) {
+				t.Fatalf("bit %d of byte %d flipped: %v", bit, at, err)
+			}
+			data[at] ^= 1 << bit
+		}
+		if err := CheckManifest(data[:at]); !errors.Is(err, ErrInvalid) {
+			t.Fatalf("cut at %d: %v", at, err)
+		}
+	}
+	// By hand, it can still be edited.
+	if _, err := DecodeManifest(bytes.Replace(data, []byte("cat"), []byte("dog"), 1)); err != nil {
+		t.Errorf("edited: %v", err)
+	}
+}
+
 func TestManifestFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		broken func(*Manifest)
@@ -186,6 +214,15 @@ func TestRows(t *testing.T) {
 		if len(got) != n || n > 0 && !reflect.DeepEqual(got, want) {
 			t.Errorf("%d rows come back as %d, or changed", n, len(got))
 		}
+		keys, err := ReadKeys(bytes.NewReader(a.Bytes()), int64(a.Len()))
+		if err != nil || len(keys) != n {
+			t.Fatalf("%d keys of %d: %v", len(keys), n, err)
+		}
+		for i := range keys {
+			if keys[i] != want[i].Key {
+				t.Fatalf("key %d is %q, want %q", i, keys[i], want[i].Key)
+			}
+		}
 	}
 }
 
@@ -267,6 +304,19 @@ func BenchmarkReadRows(b *testing.B) {
 	b.ReportMetric(float64(buf.Len())/2400, "bytes/row")
 	for b.Loop() {
 		if _, err := ReadRows(bytes.NewReader(buf.Bytes()), int64(buf.Len())); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(2400*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+}
+
+func BenchmarkReadKeys(b *testing.B) {
+	var buf bytes.Buffer
+	if err := WriteRows(&buf, rows(2400)); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := ReadKeys(bytes.NewReader(buf.Bytes()), int64(buf.Len())); err != nil {
 			b.Fatal(err)
 		}
 	}

