@@ -77,7 +77,8 @@ fuzz: ## every fuzz target for FUZZTIME each
 		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime '$(FUZZTIME)' "$$pkg" </dev/null || exit 1; \
 	done
 
-lint: $(LINT) ## golangci-lint, with the house's import rules
+lint: $(LINT) ## golangci-lint with the house's import rules, which are tested first
+	LINT='$(LINT)' $(GO) test ./tools/house
 	$(LINT) run ./...
 
 fmt: $(LINT) ## format all Go code
