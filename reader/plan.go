@@ -1,0 +1,329 @@
+package reader
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+)
+
+// Plan is the order of an epoch in sample numbers: a pure function of the number
+// of samples in each shard, an [Order] and the epoch's number. A sample's number
+// counts the samples of all shards of the split, in the manifest's order, from 0.
+//
+// The epoch is one sequence of places 0 … Samples-1. Place g belongs to lane
+// g mod Lanes, where it is position g div Lanes, so lanes are equal ±1 sample.
+// Under ShuffleShards and ShuffleWindow a lane is a contiguous part of the
+// permuted shards, with the shard on a cut shared by two lanes; its shards are
+// mixed in groups of Interleave, a block of each in turn (what is left of each,
+// less than a block, ends the group), and the lane's windows are permuted. Under
+// ShuffleNone and ShuffleGlobal places are sample numbers, and permuted sample
+// numbers.
+//
+// Global batch b has the places from b·G on, G = BatchSize·World, and rank r those
+// of them that are congruent to r modulo World, which are those of the lanes
+// congruent to r: the samples of a global batch of G are the same for every World.
+//
+// Any place is found in O(log shards) steps without looking at those before it.
+// A Plan needs memory for its shards and lanes, not for samples. It is immutable
+// and safe for concurrent use.
+type Plan struct {
+	order   Order
+	epoch   int
+	samples int64
+	laneLen int64 // of the shorter lanes; the first longer ones have one more
+	longer  int64
+	starts  []int64 // number of the first sample of each shard; ends with samples
+
+	global permutation // ShuffleGlobal
+
+	// ShuffleShards and ShuffleWindow: the parts of shards, in the order of lanes
+	// and groups; groups of lane l are groups[lanes[l]:lanes[l+1]].
+	parts     []part
+	groups    []group
+	lanes     []int32
+	block     int64
+	window    int64 // of a lane; 1 is unpermuted
+	windowKey uint64
+}
+
+// part is a run of samples of one shard: n from sample first on, which make so
+// many whole blocks.
+type part struct{ first, n, blocks int64 }
+
+// group is some parts that are mixed in blocks, those with most blocks first, so
+// that the parts that still have blocks are always the first ones.
+type group struct {
+	start int64 // position in the lane
+	parts []part
+	// whole is how many samples come before what is left of each part.
+	whole int64
+}
+
+// NewPlan plans an epoch of shards with counts samples each.
+func NewPlan(counts []int64, order Order, epoch int) (*Plan, error) {
+	if err := order.Validate(); err != nil {
+		return nil, err
+	}
+	if epoch < 0 {
+		return nil, fmt.Errorf("epoch %d is negative", epoch)
+	}
+	if len(counts) > math.MaxInt32/2 {
+		return nil, errors.New("more than a billion shards")
+	}
+	p := &Plan{order: order.withDefaults(), epoch: epoch, starts: make([]int64, len(counts)+1)}
+	for i, n := range counts {
+		if n < 0 || n > maxSamples-p.starts[i] {
+			return nil, fmt.Errorf("shard %d has %d samples, after %d in those before", i, n, p.starts[i])
+		}
+		p.starts[i+1] = p.starts[i] + n
+	}
+	p.samples = p.starts[len(counts)]
+	p.laneLen, p.longer = p.samples/int64(p.order.Lanes), p.samples%int64(p.order.Lanes)
+	switch o := &p.order; o.Shuffle {
+	case ShuffleGlobal:
+		p.global = newPermutation(p.samples, hashKey(o.Seed, uint64(epoch), purposeGlobal))
+	case ShuffleShards, ShuffleWindow:
+		p.block, p.window = int64(o.Block), 1
+		if o.Shuffle == ShuffleWindow {
+			p.window = max(1, int64(o.Window)/int64(o.Lanes))
+			p.windowKey = hashKey(o.Seed, uint64(epoch), purposeWindow)
+		}
+		p.cut()
+	}
+	return p, nil
+}
+
+// maxSamples keeps places within int64 when a last batch reaches beyond the end.
+const maxSamples = 1 << 60
+
+// cut permutes the shards and cuts them into lanes and groups.
+func (p *Plan) cut() {
+	shards := int64(len(p.starts) - 1)
+	perm := newPermutation(shards, hashKey(p.order.Seed, uint64(p.epoch), purposeShards))
+	lanes := p.order.Lanes
+	// No append below moves parts, of which groups hold slices.
+	p.parts = make([]part, 0, int(shards)+lanes)
+	p.lanes = make([]int32, 1, lanes+1)
+	next := int64(0) // the next shard in permuted order
+	var rest part    // what is left of the shard before it
+	for l := range lanes {
+		from := len(p.parts)
+		for want := p.LaneLen(l); want > 0; {
+			if rest.n == 0 {
+				s := perm.at(next)
+				next++
+				rest = part{first: p.starts[s], n: p.starts[s+1] - p.starts[s]}
+				continue
+			}
+			n := min(want, rest.n)
+			p.parts = append(p.parts, part{first: rest.first, n: n, blocks: n / p.block})
+			rest.first += n
+			rest.n -= n
+			want -= n
+		}
+		p.group(p.parts[from:])
+		p.lanes = append(p.lanes, int32(len(p.groups)))
+	}
+}
+
+// group divides the parts of a lane evenly into groups of at most Interleave.
+func (p *Plan) group(parts []part) {
+	k := p.order.Interleave
+	start := int64(0)
+	for left := (len(parts) + k - 1) / k; left > 0; left-- {
+		n := (len(parts) + left - 1) / left
+		g := group{start: start, parts: parts[:n]}
+		slices.SortStableFunc(g.parts, func(a, b part) int { return cmp.Compare(b.blocks, a.blocks) })
+		for _, part := range g.parts {
+			start += part.n
+			g.whole += part.blocks * p.block
+		}
+		p.groups = append(p.groups, g)
+		parts = parts[n:]
+	}
+}
+
+// Order returns the plan's order with its defaults filled in.
+func (p *Plan) Order() Order { return p.order }
+
+// Samples is the number of samples in the data set's shards.
+func (p *Plan) Samples() int64 { return p.samples }
+
+// GlobalBatchSize is BatchSize × World.
+func (p *Plan) GlobalBatchSize() int64 { return int64(p.order.BatchSize) * int64(p.order.World) }
+
+// Batches is the number of batches in the epoch, the same for every rank.
+func (p *Plan) Batches() int64 {
+	g := p.GlobalBatchSize()
+	if p.order.Ends == EndsDrop {
+		return p.samples / g
+	}
+	return (p.samples + g - 1) / g
+}
+
+// LaneLen is the number of samples in a lane.
+func (p *Plan) LaneLen(lane int) int64 {
+	if int64(lane) < p.longer {
+		return p.laneLen + 1
+	}
+	return p.laneLen
+}
+
+// LaneAt returns the number of the sample at a position of a lane, which must be
+// less than LaneLen.
+func (p *Plan) LaneAt(lane int, pos int64) int64 {
+	switch p.order.Shuffle {
+	case ShuffleNone:
+		return pos*int64(p.order.Lanes) + int64(lane)
+	case ShuffleGlobal:
+		return p.global.at(pos*int64(p.order.Lanes) + int64(lane))
+	}
+	c := p.lane(lane)
+	return c.at(pos)
+}
+
+// laneCursor finds positions of a lane, faster where they come in order.
+type laneCursor struct {
+	plan   *Plan
+	number int
+	groups []group
+	n      int64
+	// The window from first to last, and the group from start to end.
+	first, last int64
+	perm        permutation
+	group       *group
+	start, end  int64
+}
+
+// lane is for ShuffleShards and ShuffleWindow.
+func (p *Plan) lane(lane int) laneCursor {
+	return laneCursor{plan: p, number: lane, groups: p.groups[p.lanes[lane]:p.lanes[lane+1]], n: p.LaneLen(lane)}
+}
+
+func (c *laneCursor) at(pos int64) int64 {
+	if size := c.plan.window; size > 1 {
+		if pos < c.first || pos >= c.last {
+			w := pos / size
+			c.first = w * size
+			c.last = min(c.first+size, c.n)
+			c.perm = newPermutation(c.last-c.first, mix64(c.plan.windowKey^mix64(uint64(w)*golden+uint64(c.number))))
+		}
+		pos = c.first + c.perm.at(pos-c.first)
+	}
+	if pos < c.start || pos >= c.end {
+		i := sort.Search(len(c.groups), func(i int) bool { return c.groups[i].start > pos }) - 1
+		c.group, c.start, c.end = &c.groups[i], c.groups[i].start, c.n
+		if i+1 < len(c.groups) {
+			c.end = c.groups[i+1].start
+		}
+	}
+	return c.group.at(pos-c.start, c.plan.block)
+}
+
+// at returns the number of the sample at a position of the group.
+func (g *group) at(pos, block int64) int64 {
+	if len(g.parts) == 1 {
+		return g.parts[0].first + pos
+	}
+	if pos >= g.whole {
+		pos -= g.whole
+		for i := range g.parts {
+			part := &g.parts[i]
+			left := part.n - part.blocks*block
+			if pos < left {
+				return part.first + part.n - left + pos
+			}
+			pos -= left
+		}
+		panic("reader: a place beyond its group")
+	}
+	// Stages of equally many active parts: in the first all have blocks, in the
+	// next those that have more blocks than the last part, …
+	done := int64(0) // blocks taken from each of the active parts
+	for active := len(g.parts); ; active-- {
+		blocks := g.parts[active-1].blocks - done
+		if n := blocks * int64(active) * block; pos >= n {
+			pos -= n
+			done += blocks
+			continue
+		}
+		b := pos / block
+		turn := b / int64(active)
+		part := &g.parts[b-turn*int64(active)]
+		return part.first + (done+turn)*block + (pos - b*block)
+	}
+}
+
+// At returns the number of the sample at place g of the epoch, 0 ≤ g < Samples.
+func (p *Plan) At(g int64) int64 {
+	switch p.order.Shuffle {
+	case ShuffleNone:
+		return g
+	case ShuffleGlobal:
+		return p.global.at(g)
+	}
+	c := int64(p.order.Lanes)
+	pos := g / c
+	return p.LaneAt(int(g-pos*c), pos)
+}
+
+// Batch appends to dst the sample numbers of batch b of a rank.
+func (p *Plan) Batch(dst []int64, b int64, rank int) []int64 {
+	w := int64(p.order.World)
+	g := b*p.GlobalBatchSize() + int64(rank)
+	n := int64(p.order.BatchSize)
+	whole := min(n, (p.samples-g+w-1)/w) // before the epoch's end
+	if p.samples <= g {
+		whole = 0
+	}
+	dst = p.places(dst, g, whole)
+	if p.order.Ends == EndsPad && p.samples > 0 {
+		for i := whole; i < n; i++ {
+			dst = append(dst, p.At((g+i*w)%p.samples))
+		}
+	}
+	return dst
+}
+
+// places appends the samples at places g, g+World, … to dst, n of them.
+func (p *Plan) places(dst []int64, g, n int64) []int64 {
+	w := int64(p.order.World)
+	if p.groups == nil {
+		for i := range n {
+			dst = append(dst, p.At(g+i*w))
+		}
+		return dst
+	}
+	// Lane by lane, each for as far as it goes.
+	from := len(dst)
+	dst = slices.Grow(dst, int(n))[:from+int(n)]
+	lanes := int64(p.order.Lanes)
+	turn := lanes / w // every so many of this rank's places are in one lane
+	for first := range min(turn, n) {
+		pos := (g + first*w) / lanes
+		lane := p.lane(int(g + first*w - pos*lanes))
+		for i := first; i < n; i += turn {
+			dst[from+int(i)] = lane.at(pos)
+			pos++
+		}
+	}
+	return dst
+}
+
+// GlobalBatch appends to dst the sample numbers of batch b of all ranks, in the
+// order of places.
+func (p *Plan) GlobalBatch(dst []int64, b int64) []int64 {
+	all := *p
+	all.order.BatchSize *= p.order.World
+	all.order.World = 1
+	return all.Batch(dst, b, 0)
+}
+
+// Locate returns the shard in which sample n lies, and its row there.
+func (p *Plan) Locate(n int64) (shard int, row int64) {
+	shard = sort.Search(len(p.starts)-1, func(i int) bool { return p.starts[i+1] > n })
+	return shard, n - p.starts[shard]
+}
