@@ -1,0 +1,499 @@
+package tar
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"sort"
+	"strconv"
+	"strings"
+
+	"shardify/sample"
+	"shardify/shard"
+)
+
+// window is the part of a container that is in memory: buf[start:keep] is the
+// sample that is being gathered, buf[pos:end] what has not been parsed.
+type window struct {
+	r                     io.Reader // nil if the whole container is in buf
+	buf                   []byte
+	start, keep, pos, end int
+	offset                int64 // of buf[pos] in the container
+	err                   error // of r, after buf[:end]
+}
+
+// next returns the next n bytes, which stay in the window; n is at most what a
+// special header or a sample may have. Fewer come with the error of r.
+func (w *window) next(n int) ([]byte, error) {
+	for w.end-w.pos < n && w.err == nil {
+		w.fill()
+	}
+	if have := w.end - w.pos; have < n {
+		return w.buf[w.pos:w.end], w.err
+	}
+	return w.buf[w.pos : w.pos+n], nil
+}
+
+// advance moves past n bytes that next has returned.
+func (w *window) advance(n int) {
+	w.pos += n
+	w.offset += int64(n)
+}
+
+// fill reads once, into a buffer that has room.
+func (w *window) fill() {
+	if w.r == nil {
+		w.err = io.EOF
+		return
+	}
+	if w.end == len(w.buf) {
+		// Drop what lies before the sample, and between it and what is to be parsed.
+		if w.start > 0 || w.keep < w.pos {
+			n := copy(w.buf, w.buf[w.start:w.keep])
+			m := copy(w.buf[n:], w.buf[w.pos:w.end])
+			w.start, w.keep, w.pos, w.end = 0, n, n, n+m
+		}
+		if w.end > len(w.buf)/4*3 {
+			buf := make([]byte, 2*len(w.buf))
+			copy(buf, w.buf[:w.end])
+			w.buf = buf
+		}
+	}
+	for range 100 {
+		n, err := w.r.Read(w.buf[w.end:])
+		w.end += n
+		w.err = err
+		if n > 0 || err != nil {
+			return
+		}
+	}
+	w.err = io.ErrNoProgress
+}
+
+// skip moves past n bytes, none of which is kept.
+func (w *window) skip(n int64) error {
+	for {
+		have := int64(w.end - w.pos)
+		if n <= have {
+			w.advance(int(n))
+			return nil
+		}
+		n -= have
+		w.advance(int(have))
+		w.pos, w.end = w.keep, w.keep
+		if w.err != nil {
+			return w.err
+		}
+		w.fill()
+	}
+}
+
+// A member is what a chain of headers says of one entry of the archive.
+type member struct {
+	offset int64 // of the first header
+	size   int64 // of the data, which follow in the window
+	file   bool  // a regular file
+	end    bool  // no member: the archive ends
+	// name is valid until the next header is read.
+	name []byte
+}
+
+type scanner struct {
+	window
+	limit int64
+
+	name, long []byte // room for names
+	intern     map[string]string
+
+	out   shard.Located // the sample that is being gathered
+	at    []int         // where its fields begin, counted from window.start
+	fault error         // a duplicate field
+}
+
+func (s *scanner) scan(yield func(*shard.Located, error) bool) {
+	for {
+		m, err := s.header()
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if m.end {
+			if len(s.at) > 0 && !s.yield(yield) {
+				return
+			}
+			if err := s.drain(); err != nil {
+				yield(nil, fmt.Errorf("tar at offset %d: behind the end of the archive: %w", s.offset, err))
+			}
+			return
+		}
+		key, field, ok := s.split(m)
+		if ok && key != s.out.Key && len(s.at) > 0 {
+			if !s.yield(yield) {
+				return
+			}
+		}
+		if !ok {
+			err = s.skipData(m)
+		} else {
+			err = s.field(m, key, field)
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+	}
+}
+
+// parse parses a frame that holds one sample.
+func parse(frame []byte, offset int64) (*shard.Located, error) {
+	s := scanner{limit: math.MaxInt64, window: window{buf: frame, end: len(frame), offset: offset}}
+	for {
+		m, err := s.header()
+		if err != nil {
+			return nil, err
+		}
+		if m.end {
+			break
+		}
+		key, field, ok := s.split(m)
+		switch {
+		case !ok && len(s.at) == 0:
+			return nil, formatError(m.offset, "%q cannot begin a sample", nameOf(m.name))
+		case !ok:
+			err = s.skipData(m)
+		case len(s.at) > 0 && key != s.out.Key:
+			return nil, formatError(m.offset, "the sample %q begins where the frame of %q should end", sample.Shorten(key), sample.Shorten(s.out.Key))
+		default:
+			err = s.field(m, key, field)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(s.at) == 0 {
+		return nil, fmt.Errorf("tar at offset %d: no sample: %w", offset, shard.ErrTruncated)
+	}
+	if s.pos != len(frame) || s.out.Size != int64(len(frame)) {
+		return nil, formatError(offset+s.out.Size, "sample %q ends before its frame does", sample.Shorten(s.out.Key))
+	}
+	if err := s.finish(); err != nil {
+		return nil, err
+	}
+	return &s.out, nil
+}
+
+func formatError(offset int64, format string, args ...any) error {
+	return &shard.FormatError{Format: "tar", Offset: offset, Msg: fmt.Sprintf(format, args...)}
+}
+
+func unsupported(offset int64, format string, args ...any) error {
+	return &shard.UnsupportedError{Format: "tar", Offset: offset, Msg: fmt.Sprintf(format, args...)}
+}
+
+// cut says that the archive ends at its end, within what.
+func (s *scanner) cut(err error, format string, args ...any) error {
+	if err == io.EOF {
+		err = shard.ErrTruncated
+	}
+	return fmt.Errorf("tar at offset %d: %s: %w", s.offset+int64(s.end-s.pos), fmt.Sprintf(format, args...), err)
+}
+
+// header reads the headers of the next member.
+func (s *scanner) header() (m member, err error) {
+	m.offset = s.offset
+	var long, pax []byte // names from extended headers
+	size := int64(-1)    // from a PAX header
+	special := false
+	for {
+		at := s.offset
+		data, err := s.next(blockSize)
+		if err != nil {
+			if err == io.EOF && len(data) == 0 && !special {
+				m.end = true
+				return m, nil
+			}
+			return m, s.cut(err, "within a header")
+		}
+		b := (*[blockSize]byte)(data)
+		if *b == [blockSize]byte{} {
+			if special {
+				return m, formatError(at, "the archive ends behind an extended header that has no member")
+			}
+			m.end = true
+			return m, nil
+		}
+		stored, ok := octal(b[checksumAt : checksumAt+8])
+		if !ok || stored != int64(checksum(b)) && stored != int64(signedChecksum(b)) {
+			return m, formatError(at, "no tar header here: its checksum is wrong")
+		}
+		n, ok := number(b[sizeAt : sizeAt+12])
+		if !ok {
+			return m, formatError(at, "the header has the size %q", text(b[sizeAt:sizeAt+12]))
+		}
+
+		kind := b[kindAt]
+		switch kind {
+		case 'x', 'X', 'g', 'L', 'K':
+			if n > maxSpecial {
+				return m, unsupported(at, "an extended header of %d bytes, the most is %d", n, maxSpecial)
+			}
+			whole := blockSize + int(padded(n))
+			data, err := s.next(whole)
+			if err != nil {
+				return m, s.cut(err, "within an extended header")
+			}
+			data = data[blockSize : blockSize+int(n)]
+			switch kind {
+			case 'L':
+				s.long = append(s.long[:0], text(data)...)
+				long = s.long
+			case 'x', 'X':
+				records, err := parsePAX(data, at)
+				if err != nil {
+					return m, err
+				}
+				if records.path != nil {
+					s.name = append(s.name[:0], records.path...)
+					pax = s.name
+				}
+				if records.size >= 0 {
+					size = records.size
+				}
+			case 'g':
+				records, err := parsePAX(data, at)
+				if err != nil {
+					return m, err
+				}
+				if records.path != nil || records.size >= 0 {
+					return m, unsupported(at, "a global header that gives all members one path or size")
+				}
+			}
+			if kind != 'g' {
+				special = true
+			}
+			s.advance(whole)
+			if !special {
+				m.offset = s.offset
+			}
+			continue
+		case 'S':
+			return m, unsupported(at, "a sparse file")
+		case 'M':
+			return m, unsupported(at, "a part of a multi-volume archive")
+		}
+
+		switch {
+		case long != nil:
+			m.name = long
+		case pax != nil:
+			m.name = pax
+		default:
+			s.name = appendName(s.name[:0], b)
+			m.name = s.name
+		}
+		if size >= 0 {
+			n = size
+		}
+		m.size = n
+		switch kind {
+		case '0', '7':
+			m.file = true
+		case 0:
+			m.file = !bytes.HasSuffix(m.name, []byte("/"))
+		case '1', '2', '3', '4', '6':
+			m.size = 0
+		}
+		if kind == '5' || kind == 0 && !m.file {
+			m.size = 0
+		}
+		s.advance(blockSize)
+		return m, nil
+	}
+}
+
+// appendName appends the name that a header holds.
+func appendName(name []byte, b *[blockSize]byte) []byte {
+	if string(b[magicAt:magicAt+6]) == "ustar\x00" {
+		prefix := b[prefixAt : prefixAt+prefixSize]
+		if string(b[starMagic:]) == "tar\x00" {
+			prefix = prefix[:starPrefix]
+		}
+		if prefix = text(prefix); len(prefix) > 0 {
+			name = append(append(name, prefix...), '/')
+		}
+	}
+	return append(name, text(b[:nameSize])...)
+}
+
+type paxRecords struct {
+	path []byte // nil if there is none
+	size int64  // -1 if there is none
+}
+
+// parsePAX parses the records "SIZE KEY=VALUE\n" of a PAX header at an offset.
+func parsePAX(data []byte, offset int64) (paxRecords, error) {
+	records := paxRecords{size: -1}
+	for len(data) > 0 {
+		space := bytes.IndexByte(data[:min(len(data), 10)], ' ')
+		if space <= 0 {
+			return records, formatError(offset, "a PAX record without a size")
+		}
+		n, err := strconv.ParseUint(string(data[:space]), 10, 31)
+		if err != nil || int(n) > len(data) || int(n) < space+2 || data[n-1] != '\n' {
+			return records, formatError(offset, "a PAX record with the size %q", data[:space])
+		}
+		key, value, ok := bytes.Cut(data[space+1:n-1], []byte("="))
+		if !ok || len(key) == 0 {
+			return records, formatError(offset, "a PAX record without a key")
+		}
+		data = data[n:]
+		switch {
+		case len(value) == 0:
+			// The record only takes back what a global header said.
+		case string(key) == "path":
+			if bytes.IndexByte(value, 0) >= 0 {
+				return records, formatError(offset, "a PAX path with a NUL in it")
+			}
+			records.path = value
+		case string(key) == "size":
+			size, err := strconv.ParseUint(string(value), 10, 63)
+			if err != nil {
+				return records, formatError(offset, "a PAX size of %q", sample.Shorten(string(value)))
+			}
+			records.size = int64(size)
+		case bytes.HasPrefix(key, []byte("GNU.sparse.")):
+			return records, unsupported(offset, "a sparse file")
+		}
+	}
+	return records, nil
+}
+
+// split applies WebDataset's rule to a member.
+func (s *scanner) split(m member) (key, field string, ok bool) {
+	if !m.file {
+		return "", "", false
+	}
+	// Within a run, the name begins with the key, and nothing is allocated.
+	if n := len(s.out.Key); len(s.at) > 0 && len(m.name) > n && m.name[n] == '.' && string(m.name[:n]) == s.out.Key {
+		rest := m.name[n+1:]
+		if f, ok := s.intern[string(rest)]; ok {
+			return s.out.Key, f, true
+		}
+	}
+	key, field, ok = sample.Split(string(m.name))
+	if !ok {
+		return "", "", false
+	}
+	return key, s.internField(field), true
+}
+
+// internField returns field as a string of its own, the same for all samples.
+// Only names for which sample.Split depends on nothing else go into the table.
+func (s *scanner) internField(field string) string {
+	if f, ok := s.intern[field]; ok {
+		return f
+	}
+	field = strings.Clone(field)
+	if len(s.intern) < 256 && !strings.HasSuffix(field, "__") {
+		if s.intern == nil {
+			s.intern = make(map[string]string)
+		}
+		s.intern[field] = field
+	}
+	return field
+}
+
+// field takes the data of a member into the sample.
+func (s *scanner) field(m member, key, field string) error {
+	if len(s.at) == 0 {
+		s.start, s.keep = s.pos, s.pos
+		s.out.Key, s.out.Offset = key, m.offset
+	}
+	data := s.offset
+	if room := min(s.limit, math.MaxInt) - (data - s.out.Offset); m.size > room || padded(m.size) > room {
+		return unsupported(m.offset, "sample %q takes more than %d bytes, the limit: its field %q has %d", sample.Shorten(key), s.limit, sample.Shorten(field), m.size)
+	}
+	n := int(padded(m.size))
+	if _, err := s.next(n); err != nil {
+		return s.cut(err, "within the member %q of %d bytes, which begins at %d", sample.Shorten(sample.Join(key, field)), m.size, m.offset)
+	}
+	s.at = append(s.at, s.pos-s.start)
+	s.advance(n)
+	s.keep = s.pos
+	s.out.Size = s.offset - s.out.Offset
+	s.out.Sample.Fields = append(s.out.Sample.Fields, sample.Field{Name: field})
+	s.out.Placement.Fields = append(s.out.Placement.Fields, shard.FieldPlacement{HeaderOffset: m.offset, Offset: data, Size: m.size})
+	return nil
+}
+
+// skipData skips the data of a member that is no part of a sample.
+func (s *scanner) skipData(m member) error {
+	if m.size > math.MaxInt64-blockSize {
+		return s.cut(io.EOF, "within the member %q of %d bytes, which begins at %d", nameOf(m.name), m.size, m.offset)
+	}
+	if err := s.skip(padded(m.size)); err != nil {
+		return s.cut(err, "within the member %q of %d bytes, which begins at %d", nameOf(m.name), m.size, m.offset)
+	}
+	return nil
+}
+
+// finish points the fields of the sample to their data and sorts them.
+func (s *scanner) finish() error {
+	fields, places := s.out.Sample.Fields, s.out.Placement.Fields
+	for i := range fields {
+		at := s.start + s.at[i]
+		end := at + int(places[i].Size)
+		fields[i].Data = s.buf[at:end:end]
+	}
+	byName := (*byName)(&s.out)
+	if !sort.IsSorted(byName) {
+		sort.Stable(byName)
+	}
+	for i := 1; i < len(fields); i++ {
+		if fields[i-1].Name == fields[i].Name {
+			return formatError(places[i].HeaderOffset, "sample %q has the field %q twice", sample.Shorten(s.out.Key), sample.Shorten(fields[i].Name))
+		}
+	}
+	return nil
+}
+
+type byName shard.Located
+
+func (l *byName) Len() int           { return len(l.Sample.Fields) }
+func (l *byName) Less(i, j int) bool { return l.Sample.Fields[i].Name < l.Sample.Fields[j].Name }
+func (l *byName) Swap(i, j int) {
+	f, p := l.Sample.Fields, l.Placement.Fields
+	f[i], f[j] = f[j], f[i]
+	p[i], p[j] = p[j], p[i]
+}
+
+// yield yields the sample and starts the next.
+func (s *scanner) yield(yield func(*shard.Located, error) bool) bool {
+	if err := s.finish(); err != nil {
+		yield(nil, err)
+		return false
+	}
+	if !yield(&s.out, nil) {
+		return false
+	}
+	s.start, s.keep = s.pos, s.pos
+	s.at = s.at[:0]
+	s.out.Sample.Fields = s.out.Sample.Fields[:0]
+	s.out.Placement.Fields = s.out.Placement.Fields[:0]
+	return true
+}
+
+// drain reads what lies behind the end of the archive.
+func (s *scanner) drain() error {
+	s.keep = 0
+	for s.err == nil {
+		s.offset += int64(s.end - s.pos)
+		s.pos, s.end = 0, 0
+		s.fill()
+	}
+	if s.err == io.EOF {
+		return nil
+	}
+	return s.err
+}
