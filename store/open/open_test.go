@@ -1,0 +1,111 @@
+package open
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"shardify/store"
+)
+
+func TestURL(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ url, root string }{
+		{"data/out", filepath.Join("data", "out")},
+		{"./data//out/", filepath.Join("data", "out")},
+		{".", "."},
+		{dir, dir},
+		{`C:\data`, filepath.Clean(`C:\data`)},
+		{`c:/data`, filepath.Clean(`c:/data`)},
+		{`c://data`, filepath.Clean(`c:/data`)},
+		{"a:b", "a:b"},
+		{"x y/100%/#1?", filepath.Clean("x y/100%/#1?")},
+		{"1x://y", filepath.Clean("1x:/y")},
+		{"file:///data/x%20y", filepath.Clean("/data/x y")},
+		{"FILE://localhost/data", filepath.Clean("/data")},
+	} {
+		if runtime.GOOS == "windows" && strings.HasPrefix(c.url, "file://localhost") {
+			continue
+		}
+		s, err := URL(t.Context(), c.url)
+		if err != nil {
+			t.Errorf("URL(%q): %v", c.url, err)
+		} else if s.URL() != c.root {
+			t.Errorf("URL(%q) is the folder %q; want %q", c.url, s.URL(), c.root)
+		}
+	}
+}
+
+func TestURLFileRoundTrip(t *testing.T) {
+	dir := filepath.ToSlash(filepath.Join(t.TempDir(), "new"))
+	if !strings.HasPrefix(dir, "/") {
+		dir = "/" + dir
+	}
+	byURL, err := URL(t.Context(), "file://"+dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.WriteAll(t.Context(), byURL, "a", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	byPath, err := URL(t.Context(), byURL.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := store.ReadAll(t.Context(), byPath, "a", 10); string(got) != "x" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+func TestURLRefused(t *testing.T) {
+	for _, c := range []struct {
+		url    string
+		scheme bool     // ErrScheme
+		says   []string // in the error
+	}{
+		{"", false, []string{"empty"}},
+		{"a\x00b", false, []string{"zero byte"}},
+		{"s3://bucket/key", true, []string{"s3://bucket/key", "path", "file://"}},
+		{"http://host/x", true, []string{"http://host/x", "file://"}},
+		{"https://host/x", true, []string{"https://host/x", "file://"}},
+		{"gs+x.y-1://b", true, []string{"gs+x.y-1://b"}},
+		{"file://host/data", false, []string{"host", "file:///host/data"}},
+		{"file:///data?x=1", false, []string{"%3F"}},
+		{"file:///data#x", false, []string{"%23"}},
+		{"file:///%zz", false, []string{"%zz"}},
+		{"file:///a%00b", false, []string{"zero byte"}},
+		{"file://", false, []string{"empty"}},
+	} {
+		s, err := URL(t.Context(), c.url)
+		if err == nil {
+			t.Errorf("URL(%q) is %q; want an error", c.url, s.URL())
+			continue
+		}
+		if errors.Is(err, ErrScheme) != c.scheme || errors.Is(err, errors.ErrUnsupported) != c.scheme {
+			t.Errorf("URL(%q): %v: ErrScheme is %v", c.url, err, !c.scheme)
+		}
+		for _, text := range c.says {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("URL(%q): %q does not say %q", c.url, err, text)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := URL(ctx, "data"); !errors.Is(err, context.Canceled) {
+		t.Errorf("under a cancelled context: %v", err)
+	}
+}
+
+func TestURLHidesSecrets(t *testing.T) {
+	for _, url := range []string{
+		"s3://key:SECRET@bucket/x", "https://user:SECRET@host", "https://host/x?sig=SECRET", "https://a@b:SECRET@host/x",
+	} {
+		if _, err := URL(t.Context(), url); err == nil || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("URL(%q): %v", url, err)
+		}
+	}
+}
