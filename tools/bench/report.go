@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// report is the result of a benchmark.
+type report struct {
+	Title string    `json:"title"`
+	Host  Host      `json:"host"`
+	Date  time.Time `json:"date"`
+	// Files and Bytes are the input's.
+	Files int64 `json:"files"`
+	Bytes int64 `json:"bytes"`
+	Rows  []Row `json:"rows"`
+	// Notes are what the reader must know to trust the figures.
+	Notes []string `json:"notes"`
+
+	unit string // what a file is called
+}
+
+// Row is one tool's figures.
+type Row struct {
+	Name    string `json:"name"`
+	Command string `json:"command"`
+	Runs    []Run  `json:"runs"`
+	// Min and Median are over the runs, of the seconds; CPU is the median of the
+	// processor's seconds, PeakRSS the greatest of all.
+	Min     float64 `json:"min_seconds"`
+	Median  float64 `json:"median_seconds"`
+	CPU     float64 `json:"median_cpu_seconds"`
+	PeakRSS int64   `json:"peak_rss"`
+	// Ratios are this row's rate over another's, by medians.
+	Ratios map[string]float64 `json:"ratios,omitempty"`
+}
+
+// rows makes the table's rows, with ratios to the processes named.
+func rows(processes []*process, runs map[string][]Run, to ...string) []Row {
+	var out []Row
+	for _, p := range processes {
+		rs := runs[p.name]
+		r := Row{Name: p.name, Command: strings.Join(append(slices.Clone(p.env), p.argv...), " "), Runs: rs, Ratios: map[string]float64{}}
+		var seconds, cpu []float64
+		for _, run := range rs {
+			seconds, cpu = append(seconds, run.Seconds), append(cpu, run.CPU)
+			r.PeakRSS = max(r.PeakRSS, run.PeakRSS)
+		}
+		r.Min, r.Median, r.CPU = slices.Min(seconds), median(seconds), median(cpu)
+		out = append(out, r)
+	}
+	for i := range out {
+		for _, name := range to {
+			for j := range out {
+				if out[j].Name == name {
+					out[i].Ratios[name] = out[j].Median / out[i].Median
+				}
+			}
+		}
+	}
+	return out
+}
+
+func median(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	if n := len(x); n%2 == 0 {
+		return (x[n/2-1] + x[n/2]) / 2
+	}
+	return x[len(x)/2]
+}
+
+// print writes the report as a table in Markdown, as docs/benchmarks.md wants it.
+func (r *report) print(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "\n### %s\n\n%s files, %.1f MB. %s\n\n", r.Title, thousands(r.Files), float64(r.Bytes)/1e6, r.Host)
+	var to []string
+	for _, row := range r.Rows {
+		for name := range row.Ratios {
+			if !slices.Contains(to, name) {
+				to = append(to, name)
+			}
+		}
+	}
+	slices.Sort(to)
+	fmt.Fprintf(b, "| | s (median) | s (min) | CPU s | %s/s | MB/s | MB/s a CPU | peak memory |", r.unit)
+	for _, name := range to {
+		fmt.Fprintf(b, " × %s |", name)
+	}
+	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---:|", 7+len(to)))
+	for _, row := range r.Rows {
+		fmt.Fprintf(b, "| %s | %.2f | %.2f | %.2f | %s | %.0f | %.0f | %.0f MB |", row.Name, row.Median, row.Min, row.CPU,
+			thousands(int64(float64(r.Files)/row.Median)), float64(r.Bytes)/1e6/row.Median,
+			float64(r.Bytes)/1e6/max(row.CPU, 1e-9), float64(row.PeakRSS)/1e6)
+		for _, name := range to {
+			fmt.Fprintf(b, " %.2f |", row.Ratios[name])
+		}
+		fmt.Fprintln(b)
+	}
+	fmt.Fprintln(b)
+	for _, n := range r.Notes {
+		fmt.Fprintf(b, "- %s\n", n)
+	}
+	return b.Flush()
+}
+
+// thousands writes 1234567 as 1,234,567.
+func thousands(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Host is the machine and the program measured.
+type Host struct {
+	Commit   string `json:"commit"`
+	Go       string `json:"go"`
+	System   string `json:"system"`
+	CPU      string `json:"cpu"`
+	Cores    int    `json:"cores"`
+	MemoryGB int    `json:"memory_gb"`
+	Disk     string `json:"disk"`
+}
+
+func (h Host) String() string {
+	return fmt.Sprintf("%s, %d cores, %d GB, %s, %s; %s, commit %s.", h.CPU, h.Cores, h.MemoryGB, h.Disk, h.System, h.Go, h.Commit)
+}
+
+// host describes this machine, as far as it tells.
+func host(ctx context.Context, b *bench) Host {
+	h := Host{Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU(), CPU: "unknown CPU", Disk: "unknown file system"}
+	say := func(argv ...string) string {
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Dir = b.root
+		out, err := cmd.Output()
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	h.Commit = say("git", "describe", "--tags", "--always", "--dirty")
+	if s := say("uname", "-sr"); s != "" {
+		h.System = s + " " + runtime.GOARCH
+	}
+	if s := say("stat", "-f", "-c", "%T", b.results); s != "" {
+		h.Disk = s
+	}
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				h.CPU = strings.TrimSpace(value)
+				break
+			}
+		}
+	} else if s := say("sysctl", "-n", "machdep.cpu.brand_string"); s != "" {
+		h.CPU = s
+	}
+	if info, err := os.ReadFile("/proc/meminfo"); err == nil {
+		var kb int
+		if _, err := fmt.Sscanf(string(info), "MemTotal: %d kB", &kb); err == nil {
+			h.MemoryGB = (kb + 1<<19) >> 20
+		}
+	}
+	return h
+}

@@ -1,0 +1,21 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+)
+
+// peakRSS is the greatest resident memory of a finished process, in bytes.
+func peakRSS(s *os.ProcessState) int64 {
+	usage, ok := s.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	if runtime.GOOS == "darwin" {
+		return int64(usage.Maxrss) //nolint:unconvert // an int32 or long on other systems; bytes here, kilobytes there
+	}
+	return int64(usage.Maxrss) << 10 //nolint:unconvert // as above
+}

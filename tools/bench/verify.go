@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// verify measures how fast a data set is checked, on one core and on all.
+func (b *bench) verify(ctx context.Context) (report, error) {
+	src, n, _, note, err := b.photographs(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	data := filepath.Join(b.dir, "shards")
+	if err := b.do(ctx, b.shardify, "pack", src, data); err != nil {
+		return report{}, err
+	}
+	_, size, err := files(ctx, data, true)
+	if err != nil {
+		return report{}, err
+	}
+	// On one core: where there is no taskset, Go's own limit is nearly that, but
+	// for reads that the kernel does on another.
+	var pin []string
+	how := "GOMAXPROCS=1"
+	if taskset, err := exec.LookPath("taskset"); err == nil {
+		pin, how = []string{taskset, "-c", "0"}, "GOMAXPROCS=1 and taskset to one core"
+	}
+	one := func(argv ...string) []string { return append(pin[:len(pin):len(pin)], argv...) }
+	processes := []*process{
+		{name: "cat", argv: one("sh", "-c", `exec cat "$1"/*.tar >/dev/null`, "sh", data)},
+		{name: "md5sum", argv: one("sh", "-c", `exec md5sum "$1"/*.tar`, "sh", data)},
+		{name: "shardify verify, one core", env: []string{"GOMAXPROCS=1"}, argv: one(b.shardify, "verify", data)},
+		{name: "shardify verify", argv: []string{b.shardify, "verify", data}},
+	}
+	runs, err := b.alternate(ctx, processes, nil)
+	if err != nil {
+		return report{}, err
+	}
+	return report{
+		Title: "Verifying a data set", Date: time.Now().UTC(), unit: "images",
+		Files: n, Bytes: size, Rows: rows(processes, runs, "md5sum"),
+		Notes: []string{
+			note + " Packed with the defaults.",
+			fmt.Sprintf("%d rounds in one run, shards in the page cache. cat, md5sum and the first of ours run on one core (%s).", b.rounds, how),
+			"cat is the cost of reading alone. verify compares every shard's and index's CRC-64, every field's CRC-32C, and the container's structure with the index.",
+		},
+	}, nil
+}
