@@ -9,7 +9,7 @@
 // # From files to samples
 //
 // A source yields an [Entry] for each file, in any order. An entry of a folder has
-// only a path, and which files make one sample is decided by the rule of [Group],
+// only a path, and which files make one sample is decided by the rule of [Groups],
 // for which all entries are first sorted by [Entry.SortKey] (package pack does
 // that, outside memory). An entry of a table or of a tar shard already has its key
 // and field.
@@ -39,7 +39,7 @@ type Entry struct {
 	// the name of a split's folder. Empty means Path.
 	KeyPath string
 	// Key and Field are the sample's key and the field's name where the source
-	// knows them; both empty where Group is to find them.
+	// knows them; both empty where Groups is to find them.
 	Key, Field string
 	// Location says where the content is.
 	Location
@@ -74,8 +74,12 @@ type Source interface {
 	// Numeric says, after a full pass of Entries, whether classes are numbers
 	// rather than names: the entries' Class is then the label itself.
 	Numeric() bool
-	// Read returns the content at loc, in buf if that is large enough. A file that
-	// is gone, or whose size or time of modification is no longer as in loc, is an
-	// [*EntryError] that wraps ErrChanged.
+	// Read returns the content at loc, in buf if that is large enough (its old
+	// content is lost). It allocates loc.Size bytes otherwise: mind what a hostile
+	// source may say there. A file that is gone, or whose size or time of
+	// modification is no longer as in loc, is an [*EntryError] that wraps
+	// ErrChanged; so is, without ErrChanged, what concerns this file alone, such as
+	// a lack of permission. Other errors (no memory, too many open files, a
+	// cancelled ctx) are none.
 	Read(ctx context.Context, loc Location, buf []byte) ([]byte, error)
 }
