@@ -88,7 +88,7 @@ func (e *Encoder) Append(dst []byte, p *Picture, opt *Options) ([]byte, error) {
 		e.setQuality(quality)
 	}
 
-	n := p.Model.planes()
+	n := p.Model.Planes()
 	fh, fv := p.Sub.factors()
 	mcuAcross, mcuDown := (p.Width+8*fh-1)/(8*fh), (p.Height+8*fv-1)/(8*fv)
 	for i := range n {
@@ -131,7 +131,7 @@ func (e *Encoder) Append(dst []byte, p *Picture, opt *Options) ([]byte, error) {
 
 // frame appends SOF0 or SOF2.
 func (e *Encoder) frame(dst []byte, p *Picture, progressive bool) []byte {
-	n := p.Model.planes()
+	n := p.Model.Planes()
 	sof := []byte{8, byte(p.Height >> 8), byte(p.Height), byte(p.Width >> 8), byte(p.Width), byte(n)}
 	for i := range n {
 		c := &e.comps[i]
@@ -146,7 +146,7 @@ func (e *Encoder) frame(dst []byte, p *Picture, progressive bool) []byte {
 // scan appends the tables, the header and the data of one scan.
 func (e *Encoder) scan(dst []byte, s scan, opt *Options, model Model, mcuAcross, mcuDown int, first bool) []byte {
 	e.tok.tokens = e.tok.tokens[:0]
-	e.tok.all(s, e.comps[:model.planes()], opt.Progressive, mcuAcross, mcuDown, opt.RestartInterval)
+	e.tok.all(s, e.comps[:model.Planes()], opt.Progressive, mcuAcross, mcuDown, opt.RestartInterval)
 
 	var specs [4]*spec
 	if opt.Optimize || opt.Progressive {

@@ -23,7 +23,8 @@ const (
 	YCCK
 )
 
-func (m Model) planes() int {
+// Planes is the number of planes.
+func (m Model) Planes() int {
 	switch m {
 	case Gray:
 		return 1
@@ -129,7 +130,7 @@ func (p *Picture) validate() error {
 	if p.Sub != S444 && (p.Model == Gray || p.Model == CMYK) {
 		return fmt.Errorf("%w: a grey or CMYK picture is not subsampled", ErrPicture)
 	}
-	for i := range p.Model.planes() {
+	for i := range p.Model.Planes() {
 		w, h := p.planeSize(i)
 		pl := p.Planes[i]
 		if pl.Stride < w || len(pl.Pix) < (h-1)*pl.Stride+w {
@@ -143,7 +144,7 @@ func (p *Picture) validate() error {
 // NewPicture returns a picture with planes of zeros.
 func NewPicture(width, height int, model Model, sub Subsampling) *Picture {
 	p := &Picture{Width: width, Height: height, Model: model, Sub: sub}
-	for i := range model.planes() {
+	for i := range model.Planes() {
 		w, h := p.planeSize(i)
 		p.Planes[i] = Plane{Pix: make([]uint8, w*h), Stride: w}
 	}
@@ -173,7 +174,7 @@ func FromImage(img image.Image, model Model, sub Subsampling) *Picture {
 				s[0], s[1], s[2] = toYCbCr(c, m, y)
 				s[3] = 255 - k
 			}
-			for c := range model.planes() {
+			for c := range model.Planes() {
 				p.Planes[c].Pix[y*p.Width+x] = s[c]
 			}
 		}

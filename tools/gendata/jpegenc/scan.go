@@ -19,7 +19,7 @@ func allOf(n int) []int { return []int{0, 1, 2, 3}[:n] }
 
 // progressive is libjpeg's default script.
 func progressive(model Model) []scan {
-	n := model.planes()
+	n := model.Planes()
 	all := allOf(n)
 	script := []scan{{comps: all, low: 1}}
 	each := func(s scan) {
