@@ -32,10 +32,10 @@ const (
 type tokenKind uint8
 
 const (
-	end    tokenKind = iota
-	word             // a name or a word of the language
-	quoted           // "name"
-	literal          // 'text'
+	end     tokenKind = iota
+	word              // a name or a word of the language
+	quoted            // "name"
+	literal           // 'text'
 	number
 	sign // an operator or bracket
 )

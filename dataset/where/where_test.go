@@ -191,7 +191,7 @@ func TestMatchesDuckDB(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	conditions := []string{"label is null or label_name ilike '%TENCH%'", "width / 7 = 3.0", "width % 7 = 3"}
-	for len(conditions) < 1000 {
+	for len(conditions) < 500 {
 		conditions = append(conditions, randomCondition(r, 3))
 	}
 	in, err := json.Marshal(conditions)
