@@ -19,8 +19,24 @@ func bmpHeaderSize(n uint32) bool {
 	return false
 }
 
+// bmpHeader is what both headers tell.
+type bmpHeader struct {
+	Info
+	size        int // of the second header
+	rows        int // where the rows start
+	bits        int // a pixel
+	compression uint32
+	topDown     bool
+}
+
 func probeBMP(data []byte) (Info, error) {
-	cut := func(what string) (Info, error) { return Info{}, truncated(BMP, what, len(data)) }
+	h, err := readBMP(data)
+	return h.Info, err
+}
+
+func readBMP(data []byte) (bmpHeader, error) {
+	cut := func(what string) (bmpHeader, error) { return bmpHeader{}, truncated(BMP, what, len(data)) }
+	fault := func(at int, msg string) (bmpHeader, error) { return bmpHeader{}, malformed(BMP, at, msg) }
 	if len(data) < 18 {
 		return cut("its header")
 	}
@@ -41,16 +57,20 @@ func probeBMP(data []byte) (Info, error) {
 		compression = le.Uint32(data[30:])
 		bytes = uint64(le.Uint32(data[34:]))
 	}
-	if h < 0 {
+	topDown := h < 0
+	if topDown {
 		h = -h
 	}
 	if w <= 0 || h == 0 || h > 1<<31-1 {
-		return Info{}, malformed(BMP, 18, "the header gives an impossible width or height")
+		return fault(18, "the header gives an impossible width or height")
 	}
 	if rows < 14+uint64(size) {
-		return Info{}, malformed(BMP, 10, "the rows start inside the header")
+		return fault(10, "the rows start inside the header")
 	}
-	info := Info{Format: BMP, Width: int(w), Height: int(h), Channels: 3, Colorspace: RGB, Orientation: 1}
+	info := bmpHeader{
+		Info: Info{Format: BMP, Width: int(w), Height: int(h), Channels: 3, Colorspace: RGB, Orientation: 1},
+		size: int(size), bits: int(bits), compression: compression, topDown: topDown,
+	}
 	switch bits {
 	case 1, 2, 4, 8:
 		info.Bits = int(bits)
@@ -62,7 +82,7 @@ func probeBMP(data []byte) (Info, error) {
 		info.Bits = 8
 		info.Channels = 4
 	default:
-		return Info{}, &UnsupportedError{Format: BMP, Msg: "a number of bits a pixel other than 1, 2, 4, 8, 16, 24 and 32"}
+		return bmpHeader{}, &UnsupportedError{Format: BMP, Msg: "a number of bits a pixel other than 1, 2, 4, 8, 16, 24 and 32"}
 	}
 	switch compression {
 	case 0, 3, 6: // uncompressed; with masks
@@ -74,13 +94,29 @@ func probeBMP(data []byte) (Info, error) {
 		bytes *= uint64(h)
 	case 1, 2: // run lengths
 		if bytes == 0 {
-			return Info{}, malformed(BMP, 34, "run-length coding without the number of bytes")
+			return fault(34, "run-length coding without the number of bytes")
 		}
 	default:
-		return Info{}, &UnsupportedError{Format: BMP, Msg: "rows that hold a JPEG or PNG"}
+		return bmpHeader{}, &UnsupportedError{Format: BMP, Msg: "rows that hold a JPEG or PNG"}
+	}
+	if bits <= 8 && rows == 14+uint64(size) {
+		// As Pillow: some writers forget the palette that stands between.
+		rows += bmpPalette(info, data)
 	}
 	if rows+bytes > uint64(len(data)) {
 		return cut("its rows")
 	}
+	info.rows = int(rows)
 	return info, nil
+}
+
+// bmpPalette returns the bytes of the palette.
+func bmpPalette(h bmpHeader, data []byte) uint64 {
+	if h.size == 12 {
+		return 3 << h.bits
+	}
+	if n := le.Uint32(data[46:]); n != 0 {
+		return 4 * uint64(n)
+	}
+	return 4 << h.bits
 }

@@ -8,44 +8,68 @@ package imaging
 //	3B                                                               the end
 //
 // Sub-blocks are a length byte and that many bytes; length 0 ends them.
+
+// gifHeader is what the blocks of a GIF up to its trailer tell.
+type gifHeader struct {
+	Info
+	// frame is where the first frame's block starts.
+	frame int
+	// transparent is the first frame's transparent colour; -1 if it has none.
+	transparent int
+}
+
 func probeGIF(data []byte) (Info, error) {
-	info := Info{Format: GIF, Orientation: 1, Channels: 3, Bits: 8, Colorspace: RGB}
-	cut := func() (Info, error) { return Info{}, truncated(GIF, "its blocks: the trailer is missing", len(data)) }
+	h, err := readGIF(data)
+	return h.Info, err
+}
+
+func readGIF(data []byte) (gifHeader, error) {
+	info := gifHeader{
+		Info:        Info{Format: GIF, Orientation: 1, Channels: 3, Bits: 8, Colorspace: RGB},
+		transparent: -1,
+	}
+	cut := func() (gifHeader, error) {
+		return gifHeader{}, truncated(GIF, "its blocks: the trailer is missing", len(data))
+	}
+	fault := func(at int, msg string) (gifHeader, error) { return gifHeader{}, malformed(GIF, at, msg) }
 	if len(data) < 13 {
 		return cut()
 	}
 	info.Width, info.Height = int(le.Uint16(data[6:])), int(le.Uint16(data[8:]))
 	pos := 13 + gifColours(data[10])
-	frames := 0
 	for {
 		if pos >= len(data) {
 			return cut()
 		}
 		switch data[pos] {
 		case 0x21:
+			// Graphic control: F9, length, flags, u16 delay, transparent colour.
+			if g := data[pos:]; info.frame == 0 && len(g) >= 7 && g[1] == 0xf9 && g[2] >= 4 && g[3]&1 != 0 {
+				info.transparent = int(g[6])
+			}
 			pos += 2
 		case 0x2c:
 			if len(data)-pos < 11 {
 				return cut()
 			}
-			if frames == 0 {
+			if info.frame == 0 {
+				info.frame = pos
 				// As Pillow: a first frame that juts out makes the canvas larger.
 				d := data[pos+1:]
 				info.Width = max(info.Width, int(le.Uint16(d))+int(le.Uint16(d[4:])))
 				info.Height = max(info.Height, int(le.Uint16(d[2:]))+int(le.Uint16(d[6:])))
 			}
-			frames++
 			pos += 11 + gifColours(data[pos+9])
 		case 0x3b:
-			if frames == 0 {
-				return Info{}, malformed(GIF, pos, "it ends without a frame")
+			if info.frame == 0 {
+				return fault(pos, "it ends without a frame")
 			}
 			if info.Width == 0 || info.Height == 0 {
-				return Info{}, malformed(GIF, 6, "its width or height is 0")
+				return fault(6, "its width or height is 0")
 			}
 			return info, nil
 		default:
-			return Info{}, malformed(GIF, pos, "an unknown block")
+			return fault(pos, "an unknown block")
 		}
 		for {
 			if pos >= len(data) {

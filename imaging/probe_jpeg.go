@@ -10,17 +10,18 @@ import "bytes"
 // Inside a scan FF is followed by 00 (a stuffed FF), D0 to D7 (a restart) or the
 // marker that ends it.
 const (
-	mTEM  = 0x01
-	mSOF0 = 0xc0
-	mDHT  = 0xc4
-	mJPG  = 0xc8
-	mDAC  = 0xcc
-	mRST0 = 0xd0
-	mRST7 = 0xd7
-	mSOI  = 0xd8
-	mEOI  = 0xd9
-	mSOS  = 0xda
-	mAPP1 = 0xe1
+	mTEM   = 0x01
+	mSOF0  = 0xc0
+	mDHT   = 0xc4
+	mJPG   = 0xc8
+	mDAC   = 0xcc
+	mRST0  = 0xd0
+	mRST7  = 0xd7
+	mSOI   = 0xd8
+	mEOI   = 0xd9
+	mSOS   = 0xda
+	mAPP1  = 0xe1
+	mAPP14 = 0xee
 )
 
 // jpegCodings names the frame types by the low four bits of their SOF markers.
@@ -31,11 +32,25 @@ var jpegCodings = [16]string{
 	9: "extended arithmetic", 10: "progressive arithmetic", 11: "lossless arithmetic",
 }
 
+// jpegHeader is what a JPEG's markers tell.
+type jpegHeader struct {
+	Info
+	// adobe: there is an Adobe segment, which tells the colour space.
+	adobe bool
+	// scans counts the scans, as far as they had to be read.
+	scans int
+}
+
 func probeJPEG(data []byte) (Info, error) {
-	info := Info{Format: JPEG, Orientation: 1}
-	end := func(what string) (Info, error) { return Info{}, truncated(JPEG, what, len(data)) }
-	fault := func(at int, msg string) (Info, error) { return Info{}, malformed(JPEG, at, msg) }
-	scanned, exif := false, false
+	h, err := readJPEG(data)
+	return h.Info, err
+}
+
+func readJPEG(data []byte) (jpegHeader, error) {
+	info := jpegHeader{Info: Info{Format: JPEG, Orientation: 1}}
+	end := func(what string) (jpegHeader, error) { return jpegHeader{}, truncated(JPEG, what, len(data)) }
+	fault := func(at int, msg string) (jpegHeader, error) { return jpegHeader{}, malformed(JPEG, at, msg) }
+	exif := false
 	pos := 2
 	for {
 		// To the next marker; libjpeg skips stray bytes and fill bytes too.
@@ -55,7 +70,7 @@ func probeJPEG(data []byte) (Info, error) {
 			pos++
 			continue
 		case marker == mEOI:
-			if !scanned {
+			if info.scans == 0 {
 				return fault(pos-1, "the end marker comes before any image data")
 			}
 			return info, nil
@@ -79,13 +94,15 @@ func probeJPEG(data []byte) (Info, error) {
 		switch {
 		case marker == mAPP1 && !exif && has(payload, "Exif\x00\x00"):
 			info.Orientation, exif = exifOrientation(payload[6:]), true
+		case marker == mAPP14 && len(payload) >= 12 && has(payload, "Adobe"):
+			info.adobe = true
 		case marker >= mSOF0 && marker <= 0xcf && marker != mDHT && marker != mJPG && marker != mDAC:
 			if info.Coding != "" {
 				return fault(at, "it has two frame headers")
 			}
 			info.Coding = jpegCodings[marker&15]
 			if info.Coding == "" {
-				return Info{}, &UnsupportedError{Format: JPEG, Msg: "hierarchical coding"}
+				return jpegHeader{}, &UnsupportedError{Format: JPEG, Msg: "hierarchical coding"}
 			}
 			if len(payload) < 6 || len(payload) < 6+3*int(payload[5]) {
 				return fault(at, "the frame header is too short")
@@ -98,7 +115,7 @@ func probeJPEG(data []byte) (Info, error) {
 				return fault(at, "the frame header gives width 0")
 			}
 			if info.Height == 0 {
-				return Info{}, &UnsupportedError{Format: JPEG, Msg: "a height that only a DNL marker gives"}
+				return jpegHeader{}, &UnsupportedError{Format: JPEG, Msg: "a height that only a DNL marker gives"}
 			}
 			switch info.Channels {
 			case 1:
@@ -110,7 +127,7 @@ func probeJPEG(data []byte) (Info, error) {
 			case 0:
 				return fault(at, "the frame header gives no components")
 			default:
-				return Info{}, &UnsupportedError{Format: JPEG, Msg: "a number of components other than 1, 3 and 4"}
+				return jpegHeader{}, &UnsupportedError{Format: JPEG, Msg: "a number of components other than 1, 3 and 4"}
 			}
 		case marker == mSOS:
 			if info.Coding == "" {
@@ -119,7 +136,7 @@ func probeJPEG(data []byte) (Info, error) {
 			if len(payload) == 0 || len(payload) < 4+2*int(payload[0]) {
 				return fault(at, "the scan header is too short")
 			}
-			scanned = true
+			info.scans++
 			// Of the files with one scan, nearly all end in the end marker, and it
 			// can stand nowhere else: no need to read the scan. Others may have its
 			// bytes in a segment between two scans, or bytes behind it.

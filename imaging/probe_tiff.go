@@ -8,18 +8,7 @@ import "encoding/binary"
 //	u16 n | n × { u16 tag | u16 type | u32 count | u32 value, or its offset } | u32 next
 //
 // BigTIFF says 43, and has u64 for n, count, value and offsets.
-const (
-	tagWidth           = 256
-	tagHeight          = 257
-	tagBits            = 258
-	tagPhotometric     = 262
-	tagStripOffsets    = 273
-	tagOrientation     = 274
-	tagSamples         = 277
-	tagStripByteCounts = 279
-	tagTileOffsets     = 324
-	tagTileByteCounts  = 325
-)
+const tagOrientation = 274
 
 // tiffSizes are the bytes of one value of each type; 0 for unknown types.
 var tiffSizes = [19]uint64{1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
@@ -61,20 +50,29 @@ func (v *tiffValues) first(def uint64) uint64 {
 	return v.at(0)
 }
 
-func probeTIFF(data []byte) (Info, error) {
-	cut := func(what string) (Info, error) { return Info{}, truncated(TIFF, what, len(data)) }
+// tiffDir is a file's first directory, as far as it concerns us.
+type tiffDir struct {
+	offset int
+	big    bool
+	width, height, bits, compression, photometric, fillOrder, orientation, samples,
+	planar, t4, predictor, extra, sampleFormat, offsets, counts tiffValues
+}
+
+// readTIFF reads the first directory. All its values are known to lie within data.
+func readTIFF(data []byte) (d tiffDir, err error) {
+	cut := func(what string) (tiffDir, error) { return tiffDir{}, truncated(TIFF, what, len(data)) }
 	var order binary.ByteOrder = le
 	if data[0] == 'M' {
 		order = be
 	}
 	size := uint64(len(data))
-	big := data[2] == 43 || data[3] == 43
-	word := uint64(4) // bytes of an offset
-	if big {
-		word = 8
+	d.big = data[2] == 43 || data[3] == 43
+	word, head := uint64(4), uint64(2) // bytes of an offset; of the number of entries
+	if d.big {
+		word, head = 8, 8
 	}
 	number := func(at uint64) uint64 {
-		if big {
+		if d.big {
 			return order.Uint64(data[at:])
 		}
 		return uint64(order.Uint32(data[at:]))
@@ -84,15 +82,12 @@ func probeTIFF(data []byte) (Info, error) {
 	}
 	// Offsets are compared so that no sum can overflow.
 	dir := number(word)
-	head := uint64(2)
-	if big {
-		head = 8
-	}
 	if dir > size || size-dir < head {
 		return cut("its directory")
 	}
+	d.offset = int(dir)
 	var entries uint64
-	if big {
+	if d.big {
 		entries = order.Uint64(data[dir:])
 	} else {
 		entries = uint64(order.Uint16(data[dir:]))
@@ -101,7 +96,6 @@ func probeTIFF(data []byte) (Info, error) {
 	if left := size - dir - head; entries > left/entry || left-entries*entry < word {
 		return cut("its directory")
 	}
-	var width, height, bits, photometric, samples, orient, offsets, counts tiffValues
 	for i := range entries {
 		at := dir + head + i*entry
 		kind := order.Uint16(data[at+2:])
@@ -116,39 +110,68 @@ func probeTIFF(data []byte) (Info, error) {
 				return cut("the values of its directory")
 			}
 		}
-		v := tiffValues{order: order, kind: kind, raw: data[from : from+count*each]}
-		switch order.Uint16(data[at:]) {
-		case tagWidth:
-			width = v
-		case tagHeight:
-			height = v
-		case tagBits:
-			bits = v
-		case tagPhotometric:
-			photometric = v
-		case tagSamples:
-			samples = v
-		case tagOrientation:
-			orient = v
-		case tagStripOffsets, tagTileOffsets:
-			offsets = v
-		case tagStripByteCounts, tagTileByteCounts:
-			counts = v
+		if v := d.tag(order.Uint16(data[at:])); v != nil {
+			*v = tiffValues{order: order, kind: kind, raw: data[from : from+count*each]}
 		}
 	}
-	w, h := width.first(0), height.first(0)
-	if w == 0 || h == 0 || w > 1<<31-1 || h > 1<<31-1 {
-		return Info{}, malformed(TIFF, int(dir), "the directory gives an impossible width or height")
+	return d, nil
+}
+
+// tag returns where the values of a tag are kept; nil if they are not.
+func (d *tiffDir) tag(tag uint16) *tiffValues {
+	switch tag {
+	case 256:
+		return &d.width
+	case 257:
+		return &d.height
+	case 258:
+		return &d.bits
+	case 259:
+		return &d.compression
+	case 262:
+		return &d.photometric
+	case 266:
+		return &d.fillOrder
+	case tagOrientation:
+		return &d.orientation
+	case 277:
+		return &d.samples
+	case 284:
+		return &d.planar
+	case 292:
+		return &d.t4
+	case 317:
+		return &d.predictor
+	case 338:
+		return &d.extra
+	case 339:
+		return &d.sampleFormat
+	case 273, 324: // of strips, of tiles
+		return &d.offsets
+	case 279, 325:
+		return &d.counts
 	}
-	channels, depth := samples.first(1), bits.first(1)
+	return nil
+}
+
+func probeTIFF(data []byte) (Info, error) {
+	d, err := readTIFF(data)
+	if err != nil {
+		return Info{}, err
+	}
+	w, h := d.width.first(0), d.height.first(0)
+	if w == 0 || h == 0 || w > 1<<31-1 || h > 1<<31-1 {
+		return Info{}, malformed(TIFF, d.offset, "the directory gives an impossible width or height")
+	}
+	channels, depth := d.samples.first(1), d.bits.first(1)
 	if channels == 0 || channels > 1<<16 || depth == 0 || depth > 64 {
-		return Info{}, malformed(TIFF, int(dir), "the directory gives an impossible number of samples or bits")
+		return Info{}, malformed(TIFF, d.offset, "the directory gives an impossible number of samples or bits")
 	}
 	info := Info{
 		Format: TIFF, Width: int(w), Height: int(h), Channels: int(channels), Bits: int(depth),
-		Orientation: orientation(orient.first(1)),
+		Orientation: orientation(d.orientation.first(1)),
 	}
-	switch photometric.first(1 << 32) {
+	switch d.photometric.first(1 << 32) {
 	case 0, 1, 4:
 		info.Colorspace = Gray
 	case 2, 6, 8, 9, 10:
@@ -160,16 +183,17 @@ func probeTIFF(data []byte) (Info, error) {
 	default:
 		return Info{}, &UnsupportedError{Format: TIFF, Msg: "a photometric interpretation other than grey, RGB, palette, CMYK, YCbCr and Lab"}
 	}
-	if offsets.len() == 0 {
-		return Info{}, malformed(TIFF, int(dir), "it has neither strips nor tiles")
+	if d.offsets.len() == 0 {
+		return Info{}, malformed(TIFF, d.offset, "it has neither strips nor tiles")
 	}
-	if counts.len() != offsets.len() {
+	if d.counts.len() != d.offsets.len() {
 		return Info{}, &UnsupportedError{Format: TIFF, Msg: "strips or tiles without their byte counts"}
 	}
-	for i := range offsets.len() {
-		from, n := offsets.at(i), counts.at(i)
+	size := uint64(len(data))
+	for i := range d.offsets.len() {
+		from, n := d.offsets.at(i), d.counts.at(i)
 		if from > size || n > size-from {
-			return cut("its strips or tiles")
+			return Info{}, truncated(TIFF, "its strips or tiles", len(data))
 		}
 	}
 	return info, nil

@@ -7,30 +7,44 @@ package imaging
 //
 // A simple file has a VP8 or VP8L chunk; an extended one starts with VP8X, which
 // gives the canvas.
+
+// webpHeader is what the chunks of a WebP tell.
+type webpHeader struct {
+	Info
+	// frame is the VP8 or VP8L chunk's data, or the first ANMF chunk's.
+	frame []byte
+}
+
 func probeWebP(data []byte) (Info, error) {
+	h, err := readWebP(data)
+	return h.Info, err
+}
+
+func readWebP(data []byte) (webpHeader, error) {
+	fault := func(at int, msg string) (webpHeader, error) { return webpHeader{}, malformed(WebP, at, msg) }
 	size := uint64(le.Uint32(data[4:])) + 8
 	if size > uint64(len(data)) {
-		return Info{}, truncated(WebP, "its RIFF chunk", len(data))
+		return webpHeader{}, truncated(WebP, "its RIFF chunk", len(data))
 	}
 	if size < 12 {
-		return Info{}, malformed(WebP, 4, "the RIFF chunk is shorter than its own header")
+		return fault(4, "the RIFF chunk is shorter than its own header")
 	}
-	info := Info{Format: WebP, Orientation: 1, Channels: 3, Bits: 8, Colorspace: RGB}
+	info := webpHeader{Info: Info{Format: WebP, Orientation: 1, Channels: 3, Bits: 8, Colorspace: RGB}}
 	extended := false
 	for pos := 12; pos < int(size); {
 		rest := data[pos:size]
 		if len(rest) < 8 || uint64(le.Uint32(rest[4:])) > uint64(len(rest)-8) {
-			return Info{}, malformed(WebP, pos, "a chunk is longer than the file's RIFF chunk")
+			return fault(pos, "a chunk is longer than the file's RIFF chunk")
 		}
 		n := int(le.Uint32(rest[4:]))
 		body := rest[8 : 8+n]
 		switch string(rest[:4]) {
 		case "VP8X":
 			if extended || info.Coding != "" {
-				return Info{}, malformed(WebP, pos, "the VP8X chunk does not come first")
+				return fault(pos, "the VP8X chunk does not come first")
 			}
 			if n < 10 {
-				return Info{}, malformed(WebP, pos, "the VP8X chunk is too short")
+				return fault(pos, "the VP8X chunk is too short")
 			}
 			extended = true
 			if body[0]&0x10 != 0 {
@@ -40,9 +54,11 @@ func probeWebP(data []byte) (Info, error) {
 			info.Height = 1 + (int(body[7]) | int(body[8])<<8 | int(body[9])<<16)
 		case "ANMF":
 			if !extended {
-				return Info{}, malformed(WebP, pos, "an animation without a VP8X chunk")
+				return fault(pos, "an animation without a VP8X chunk")
 			}
-			info.Coding = "animated"
+			if info.Coding == "" {
+				info.Coding, info.frame = "animated", body
+			}
 		case "VP8 ":
 			if info.Coding != "" {
 				break
@@ -50,9 +66,9 @@ func probeWebP(data []byte) (Info, error) {
 			// RFC 6386, 9.1: a frame tag whose bit 0 is clear in a key frame, a
 			// start code, 14 bits each of width and height.
 			if n < 10 || body[0]&1 != 0 || string(body[3:6]) != "\x9d\x01\x2a" {
-				return Info{}, malformed(WebP, pos, "the VP8 chunk does not start with a key frame")
+				return fault(pos, "the VP8 chunk does not start with a key frame")
 			}
-			info.Coding = "VP8"
+			info.Coding, info.frame = "VP8", body
 			if !extended {
 				info.Width = int(le.Uint16(body[6:]) & 0x3fff)
 				info.Height = int(le.Uint16(body[8:]) & 0x3fff)
@@ -64,9 +80,9 @@ func probeWebP(data []byte) (Info, error) {
 			// RFC 9649, 3.4: a signature, 14 bits each of width-1 and height-1, a
 			// bit for alpha, three for the version.
 			if n < 5 || body[0] != 0x2f || body[4]>>5 != 0 {
-				return Info{}, malformed(WebP, pos, "the VP8L chunk has no lossless header of version 0")
+				return fault(pos, "the VP8L chunk has no lossless header of version 0")
 			}
-			info.Coding = "VP8L"
+			info.Coding, info.frame = "VP8L", body
 			if !extended {
 				bits := le.Uint32(body[1:])
 				info.Width = 1 + int(bits&0x3fff)
@@ -85,10 +101,10 @@ func probeWebP(data []byte) (Info, error) {
 		pos += 8 + n + n&1
 	}
 	if info.Coding == "" {
-		return Info{}, malformed(WebP, 12, "it has no image data")
+		return fault(12, "it has no image data")
 	}
 	if info.Width == 0 || info.Height == 0 {
-		return Info{}, malformed(WebP, 12, "its width or height is 0")
+		return fault(12, "its width or height is 0")
 	}
 	return info, nil
 }

@@ -44,6 +44,10 @@ def file(name, data):
     corpus.writestr(info, data)
 
 
+def rand(*shape):
+    return rng.integers(0, 256, shape, dtype=np.uint8).tobytes()
+
+
 def encode(image, **kw):
     b = io.BytesIO()
     image.save(b, **kw)
@@ -129,7 +133,8 @@ png("bilevel", im_1)
 png("grey16", im_16)
 png("orient-6", im, exif=exif(6))
 plte = chunk(b"PLTE", rng.integers(0, 256, 48, dtype=np.uint8).tobytes())
-small = chunk(b"PLTE", rng.integers(0, 256, 9, dtype=np.uint8).tobytes())
+plte2 = chunk(b"PLTE", rng.integers(0, 256, 6, dtype=np.uint8).tobytes())
+plte3 = chunk(b"PLTE", rng.integers(0, 256, 9, dtype=np.uint8).tobytes())  # index 3 is missing
 trns = chunk(b"tRNS", bytes([0, 128, 255]))
 for depth in (1, 2, 4, 8, 16):
     raw_png(f"grey{depth}-noise", W, H, depth, 0, noise(W * depth))
@@ -146,8 +151,9 @@ for depth in (8, 16):
     raw_png(f"grey-alpha{depth}-noise", W, H, depth, 4, noise(W * 2 * depth))
 raw_png("palette4-trns", W, H, 4, 3, noise(W * 4), plte + trns)
 raw_png("palette4-interlaced", W, H, 4, 3, adam7(W, H, 4), plte, interlace=1)
-raw_png("palette1", W, H, 1, 3, noise(W), plte)
-raw_png("palette2", W, H, 2, 3, noise(W * 2), plte)
+raw_png("palette1", W, H, 1, 3, noise(W), plte2)
+raw_png("palette2", W, H, 2, 3, noise(W * 2), plte3)
+raw_png("palette8", W, H, 8, 3, noise(W * 8), chunk(b"PLTE", rand(768)))
 
 
 def gif(name, image, **kw):
@@ -186,15 +192,14 @@ def lzw(pixels, bits):
     return bytes([bits]) + blocks + b"\0"
 
 
-def raw_gif(name, canvas, frames, background=0, palette=True):
+def raw_gif(name, canvas, frames, background=0, colours=16):
     """frames: (x, y, w, h, transparent index or None, local palette)."""
-    g = rng.integers(0, 256, 48, dtype=np.uint8).tobytes() if palette else b""
-    d = b"GIF89a" + struct.pack("<HHBBB", *canvas, 0xb3 if palette else 0x30, background, 0) + g
+    d = b"GIF89a" + struct.pack("<HHBBB", *canvas, (0xb0 | colours.bit_length() - 2) if colours else 0x30, background, 0) + rand(3 * colours)
     for x, y, w, h, trans, local in frames:
         if trans is not None:
             d += b"\x21\xf9\x04" + struct.pack("<BHB", 1, 0, trans) + b"\0"
         d += b"\x2c" + struct.pack("<HHHHB", x, y, w, h, 0x83 if local else 0)
-        d += rng.integers(0, 256, 48, dtype=np.uint8).tobytes() if local else b""
+        d += rand(48) if local else b""
         d += lzw(rng.integers(0, 16, w * h), 4)
     put(name + ".gif", d + b"\x3b")
 
@@ -202,7 +207,9 @@ def raw_gif(name, canvas, frames, background=0, palette=True):
 raw_gif("inset", (W, H), [(3, 2, 9, 7, None, False)], background=5)
 raw_gif("inset-transparent", (W, H), [(3, 2, 9, 7, 4, False)], background=5)
 raw_gif("inset-local", (W, H), [(3, 2, 9, 7, None, True)], background=2)
-raw_gif("local-only", (W, H), [(0, 0, W, H, None, True)], palette=False)
+raw_gif("local-only", (W, H), [(0, 0, W, H, None, True)], colours=0)
+raw_gif("short-palette", (W, H), [(0, 0, W, H, None, False)], colours=4)
+raw_gif("no-palette", (W, H), [(0, 0, W, H, None, False)], colours=0)
 raw_gif("juts-out", (W, H), [(5, 4, W, H, None, False)])
 raw_gif("local-animated", (W, H), [(0, 0, W, H, 2, True), (1, 1, 4, 4, None, True)])
 
@@ -308,6 +315,10 @@ tiff("lzw-predictor", im, compression="tiff_lzw", tiffinfo={317: 2})
 tiff("jpeg", im, compression="jpeg", quality=95)
 tiff("group3", im_1, compression="group3")
 tiff("group4", im_1, compression="group4")
+tiff("group3-white-is-zero", im_1, compression="group3", tiffinfo={262: 0})
+tiff("group4-white-is-zero", im_1, compression="group4", tiffinfo={262: 0})
+tiff("group3-2d", im_1, compression="group3", tiffinfo={292: 1})
+tiff("group3-fill", im_1, compression="group3", tiffinfo={292: 4})
 tiff("strips", im, compression="tiff_lzw", tiffinfo={278: 3})
 tiff("pages", im, save_all=True, append_images=[im.rotate(180)])
 
@@ -340,21 +351,20 @@ def base(bits, photometric):
     return {256: (3, [W]), 257: (3, [H]), 258: (3, bits), 259: (3, [1]), 262: (3, [photometric]), 277: (3, [len(bits)]), 278: (3, [H])}
 
 
-n = lambda *s: rng.integers(0, 256, s, dtype=np.uint8).tobytes()
 for order, e in (("<", "le"), (">", "be")):
-    raw_tiff(f"rgb-{e}", order, base([8, 8, 8], 2), [n(W * H * 3)])
-    raw_tiff(f"grey16-{e}", order, base([16], 1), [n(W * H * 2)])
-    raw_tiff(f"rgb16-{e}", order, base([16, 16, 16], 2), [n(W * H * 6)])
-    raw_tiff(f"rgba16-{e}", order, {**base([16] * 4, 2), 338: (3, [2])}, [n(W * H * 8)])
-raw_tiff("white-is-zero", "<", base([8], 0), [n(W * H)])
-raw_tiff("white-is-zero1", "<", base([1], 0), [n(3 * H)])
-raw_tiff("grey4", "<", base([4], 1), [n(10 * H)])
-raw_tiff("palette8", "<", {**base([8], 3), 320: (3, rng.integers(0, 65536, 768).tolist())}, [n(W * H)])
-raw_tiff("palette4", "<", {**base([4], 3), 320: (3, rng.integers(0, 65536, 48).tolist())}, [n(10 * H)])
-raw_tiff("alpha-associated", "<", {**base([8] * 4, 2), 338: (3, [1])}, [n(W * H * 4)])
-raw_tiff("alpha-unspecified", "<", {**base([8] * 4, 2), 338: (3, [0])}, [n(W * H * 4)])
-raw_tiff("cmyk-raw", "<", base([8] * 4, 5), [n(W * H * 4)])
-raw_tiff("tiles", "<", {k: v for k, v in {**base([8] * 3, 2), 322: (3, [16]), 323: (3, [16])}.items() if k != 278}, [n(16 * 16 * 3) for _ in range(2)])
-raw_tiff("planar", "<", {**base([8] * 3, 2), 284: (3, [2])}, [n(W * H) for _ in range(3)])
-raw_tiff("orient-5-be", ">", {**base([8] * 3, 2), 274: (3, [5])}, [n(W * H * 3)])
+    raw_tiff(f"rgb-{e}", order, base([8, 8, 8], 2), [rand(W * H * 3)])
+    raw_tiff(f"grey16-{e}", order, base([16], 1), [rand(W * H * 2)])
+    raw_tiff(f"rgb16-{e}", order, base([16, 16, 16], 2), [rand(W * H * 6)])
+    raw_tiff(f"rgba16-{e}", order, {**base([16] * 4, 2), 338: (3, [2])}, [rand(W * H * 8)])
+raw_tiff("white-is-zero", "<", base([8], 0), [rand(W * H)])
+raw_tiff("white-is-zero1", "<", base([1], 0), [rand(3 * H)])
+raw_tiff("grey4", "<", base([4], 1), [rand(10 * H)])
+raw_tiff("palette8", "<", {**base([8], 3), 320: (3, rng.integers(0, 65536, 768).tolist())}, [rand(W * H)])
+raw_tiff("palette4", "<", {**base([4], 3), 320: (3, rng.integers(0, 65536, 48).tolist())}, [rand(10 * H)])
+raw_tiff("alpha-associated", "<", {**base([8] * 4, 2), 338: (3, [1])}, [rand(W * H * 4)])
+raw_tiff("alpha-unspecified", "<", {**base([8] * 4, 2), 338: (3, [0])}, [rand(W * H * 4)])
+raw_tiff("cmyk-raw", "<", base([8] * 4, 5), [rand(W * H * 4)])
+raw_tiff("tiles", "<", {k: v for k, v in {**base([8] * 3, 2), 322: (3, [16]), 323: (3, [16])}.items() if k != 278}, [rand(16 * 16 * 3) for _ in range(2)])
+raw_tiff("planar", "<", {**base([8] * 3, 2), 284: (3, [2])}, [rand(W * H) for _ in range(3)])
+raw_tiff("orient-5-be", ">", {**base([8] * 3, 2), 274: (3, [5])}, [rand(W * H * 3)])
 corpus.close()

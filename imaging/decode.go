@@ -1,0 +1,255 @@
+package imaging
+
+import (
+	"errors"
+	"fmt"
+	"image/jpeg"
+	"image/png"
+	"io"
+	"strings"
+
+	"golang.org/x/image/tiff"
+)
+
+// Image is 8-bit RGB, interleaved: the pixel in column x of row y is
+// Pix[y*Stride+3*x:][:3].
+type Image struct {
+	Pix           []uint8
+	Width, Height int
+	// Stride is the distance between two rows in bytes, at least 3*Width.
+	Stride int
+}
+
+// Reset gives m the dimensions and rows without gaps, in the memory it has where
+// that is enough; the pixels are then whatever lay there. Dimensions must not be
+// negative.
+func (m *Image) Reset(width, height int) {
+	m.Width, m.Height, m.Stride = width, height, 3*width
+	if n := m.Stride * height; n <= cap(m.Pix) {
+		m.Pix = m.Pix[:n]
+	} else {
+		m.Pix = make([]uint8, n)
+	}
+}
+
+// DefaultMaxPixels is what DecodeOptions.MaxPixels means when it is 0: Pillow's
+// bound, above which its Image.open raises DecompressionBombError.
+const DefaultMaxPixels = 2 * (1024 * 1024 * 1024 / 4 / 3)
+
+// DecodeOptions says how to decode. The zero value decodes as Pillow does.
+type DecodeOptions struct {
+	// MaxPixels is the largest width times height to decode, 0 means
+	// DefaultMaxPixels. Decoding takes up to 11 bytes of memory a pixel; 15 for
+	// progressive JPEG.
+	MaxPixels int64 `json:"max_pixels,omitempty"`
+	// Orient turns the image upright as its EXIF orientation asks for, as
+	// Pillow's ImageOps.exif_transpose does. (Pillow does so unasked with TIFF,
+	// and with nothing else.)
+	Orient bool `json:"orient,omitempty"`
+}
+
+// Validate reports every fault of the options.
+func (o DecodeOptions) Validate() error {
+	if o.MaxPixels < 0 {
+		return fmt.Errorf("max_pixels is %d; want 0 for the default of %d, or more", o.MaxPixels, DefaultMaxPixels)
+	}
+	return nil
+}
+
+// Decoder decodes image files.
+type Decoder interface {
+	// Decode makes the pixels of data, a whole image file, in dst, whose memory
+	// it uses again where it is large enough. After an error, dst holds nothing
+	// of use. data is neither changed nor retained.
+	//
+	// A decoder may keep memory between calls: unless it says otherwise, use one
+	// for each goroutine.
+	Decode(data []byte, dst *Image, opt DecodeOptions) error
+}
+
+// Std decodes with the decoders of the standard library and golang.org/x/image.
+// It may be used from any goroutine.
+//
+// It refuses what [Probe] refuses. PNG, GIF (its first frame), BMP, TIFF and WebP
+// (of an animation, the first frame) come out as from Pillow 13, byte for byte;
+// also where Pillow clips: a grey image of 16 bits (PNG, TIFF) shows 255 for every
+// value above 255.
+//
+// JPEG is upsampled and converted as libjpeg-turbo does, but its inverse DCT is
+// the standard library's: where most pixels are equal to Pillow's, some differ by
+// 1, few by more (never by more than 3 on 250 photographs of ImageNet). CMYK
+// JPEGs whose chroma is subsampled differ more.
+//
+// Not supported: JPEG that is arithmetic-coded, lossless, or of 12 bits; TIFF
+// other than 1, 8 and 16 bits a sample of grey, palette, RGB and RGBA, uncompressed
+// or by PackBits, LZW, Deflate or CCITT; BMP with an embedded JPEG or PNG.
+var Std Decoder = std{}
+
+type std struct{}
+
+func (std) Decode(data []byte, dst *Image, opt DecodeOptions) (err error) {
+	if err := opt.Validate(); err != nil {
+		return err
+	}
+	format := sniff(data)
+	defer func() {
+		if r := recover(); r != nil {
+			err = malformed(format, -1, fmt.Sprintf("the decoder gave up: %v", r))
+		}
+	}()
+	c := canvas{dst: dst, opt: opt}
+	switch format {
+	case JPEG:
+		return c.jpeg(data)
+	case PNG:
+		return c.png(data)
+	case GIF:
+		return c.gif(data)
+	case WebP:
+		return c.webp(data)
+	case BMP:
+		return c.bmp(data)
+	case TIFF:
+		return c.tiff(data)
+	}
+	_, err = Probe(data)
+	return err
+}
+
+// canvas puts rows of pixels where the orientation wants them.
+type canvas struct {
+	dst  *Image
+	opt  DecodeOptions
+	info Info
+	line []uint8 // a row on its way to another place
+}
+
+// open checks the dimensions and takes memory for them; every decoder calls it
+// before it decodes.
+func (c *canvas) open(info Info) error {
+	limit := c.opt.MaxPixels
+	if limit == 0 {
+		limit = DefaultMaxPixels
+	}
+	if int64(info.Height) > limit/int64(info.Width) {
+		return fmt.Errorf("%s: %w: %d x %d; the bound (max_pixels) is %d", info.Format, ErrTooLarge, info.Width, info.Height, limit)
+	}
+	if !c.opt.Orient {
+		info.Orientation = 1
+	}
+	c.info = info
+	c.dst.Reset(info.Upright())
+	if info.Orientation != 1 {
+		c.line = make([]uint8, 3*info.Width)
+	}
+	return nil
+}
+
+// row returns where to write row y of the stored image; done must follow.
+func (c *canvas) row(y int) []uint8 {
+	if c.line != nil {
+		return c.line
+	}
+	return c.dst.Pix[y*c.dst.Stride:][:3*c.info.Width]
+}
+
+// done ends row y.
+func (c *canvas) done(y int) {
+	if c.line == nil {
+		return
+	}
+	// The first pixel's place, and the step to the next one's.
+	s, w, h := c.dst.Stride, c.info.Width, c.info.Height
+	var at, step int
+	switch c.info.Orientation {
+	case 2:
+		at, step = y*s+3*(w-1), -3
+	case 3:
+		at, step = (h-1-y)*s+3*(w-1), -3
+	case 4:
+		at, step = (h-1-y)*s, 3
+	case 5:
+		at, step = 3*y, s
+	case 6:
+		at, step = 3*(h-1-y), s
+	case 7:
+		at, step = (w-1)*s+3*(h-1-y), -s
+	case 8:
+		at, step = (w-1)*s+3*y, -s
+	}
+	pix := c.dst.Pix
+	for line := c.line; len(line) >= 3; line = line[3:] {
+		copy(pix[at:at+3], line)
+		at += step
+	}
+}
+
+// rows writes all rows: fill writes row y into line.
+func (c *canvas) rows(fill func(y int, line []uint8)) {
+	for y := range c.info.Height {
+		fill(y, c.row(y))
+		c.done(y)
+	}
+}
+
+// decodeError gives an error of the decoder of format our kind. The container is
+// known to be whole.
+func decodeError(format string, err error) error {
+	var (
+		jpegUnsupported jpeg.UnsupportedError
+		pngUnsupported  png.UnsupportedError
+		tiffUnsupported tiff.UnsupportedError
+	)
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: %w: its compressed data stop before the last pixel", format, ErrTruncated)
+	case errors.As(err, &jpegUnsupported):
+		return &UnsupportedError{Format: format, Msg: string(jpegUnsupported)}
+	case errors.As(err, &pngUnsupported):
+		return &UnsupportedError{Format: format, Msg: string(pngUnsupported)}
+	case errors.As(err, &tiffUnsupported):
+		return &UnsupportedError{Format: format, Msg: string(tiffUnsupported)}
+	}
+	msg := err.Error()
+	for _, prefix := range []string{"invalid JPEG format: ", "png: invalid format: ", "tiff: invalid format: "} {
+		msg = strings.TrimPrefix(msg, prefix)
+	}
+	return malformed(format, -1, msg)
+}
+
+// grey spreads grey samples over RGB pixels.
+func grey(line, samples []uint8) {
+	for i, v := range samples[:len(line)/3] {
+		p := line[3*i : 3*i+3]
+		p[0], p[1], p[2] = v, v, v
+	}
+}
+
+// grey16 does the same with big-endian samples of 16 bits; it clips, as Pillow's
+// convert does with the modes I;16 and I;16B.
+func grey16(line, samples []uint8, step int) {
+	for i := range len(line) / 3 {
+		v := samples[i*step+1]
+		if samples[i*step] != 0 {
+			v = 255
+		}
+		p := line[3*i : 3*i+3]
+		p[0], p[1], p[2] = v, v, v
+	}
+}
+
+// pick takes three samples of every pixel of samples, whose pixels are step bytes
+// apart and their samples width bytes, of which the first is kept.
+func pick(line, samples []uint8, step, width int) {
+	for i := range len(line) / 3 {
+		p, s := line[3*i:3*i+3], samples[i*step:i*step+2*width+1]
+		p[0], p[1], p[2] = s[0], s[width], s[2*width]
+	}
+}
+
+// lookup makes pixels of a palette's indices.
+func lookup(line, indices []uint8, palette *[256][3]uint8) {
+	for i, v := range indices[:len(line)/3] {
+		copy(line[3*i:3*i+3], palette[v][:])
+	}
+}
