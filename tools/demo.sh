@@ -15,16 +15,10 @@ run() {
 	"$@"
 }
 
-if [ -n "$DATA" ]; then
-	src=$DATA
-else
-	# The folder is named after what is in it, and gets its name when it is whole.
-	src=demo/photos-$IMAGES-in-$CLASSES
-	if [ ! -d "$src" ]; then
-		rm -rf demo/.photos
-		run $GO run ./tools/gendata demo/.photos --images "$IMAGES" --classes "$CLASSES"
-		mv demo/.photos "$src"
-	fi
+src=$DATA
+if [ -z "$src" ]; then
+	src=demo/photos-$IMAGES-in-$CLASSES # made once; gendata goes on where it was interrupted
+	run $GO run ./tools/gendata "$src" --images "$IMAGES" --classes "$CLASSES"
 fi
 
 rm -rf "$out"

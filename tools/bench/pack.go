@@ -90,7 +90,7 @@ func (b *bench) pack(ctx context.Context) (report, error) {
 		Notes: []string{
 			note,
 			fmt.Sprintf("%d rounds in one run, the tools in turn; input in the page cache; time ends when all output is synced.", b.rounds),
-			"tar makes one file and nothing else, in the order of the folders. ShardWriter and TFRecordWriter are timed from the first file, without Python's start and imports, and write labels, no index and no checksums of their own (TFRecord has CRCs). shardify is timed as a process: scan, shuffle, header check, checksums, shards, index, manifest.",
+			"tar makes one file and nothing else, in the order of the folders. ShardWriter and TFRecordWriter are timed from the first file, without Python's start and imports (with them: process s), and write labels, no index and no checksums of their own (TFRecord has CRCs). shardify is timed as a process: scan, shuffle, header check, checksums, shards, index, manifest.",
 			"× is the rate as a multiple of that tool's, by medians.",
 		},
 	}, nil

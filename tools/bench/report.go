@@ -33,10 +33,11 @@ type Row struct {
 	Name    string `json:"name"`
 	Command string `json:"command"`
 	Runs    []Run  `json:"runs"`
-	// Min and Median are over the runs, of the seconds; CPU is the median of the
-	// processor's seconds, PeakRSS the greatest of all.
+	// Min and Median are over the runs, of the seconds; Process and CPU are the
+	// medians of those, PeakRSS the greatest of all.
 	Min     float64 `json:"min_seconds"`
 	Median  float64 `json:"median_seconds"`
+	Process float64 `json:"median_process_seconds"`
 	CPU     float64 `json:"median_cpu_seconds"`
 	PeakRSS int64   `json:"peak_rss"`
 	// Ratios are this row's rate over another's, by medians.
@@ -49,12 +50,12 @@ func rows(processes []*process, runs map[string][]Run, to ...string) []Row {
 	for _, p := range processes {
 		rs := runs[p.name]
 		r := Row{Name: p.name, Command: strings.Join(append(slices.Clone(p.env), p.argv...), " "), Runs: rs, Ratios: map[string]float64{}}
-		var seconds, cpu []float64
+		var seconds, process, cpu []float64
 		for _, run := range rs {
-			seconds, cpu = append(seconds, run.Seconds), append(cpu, run.CPU)
+			seconds, process, cpu = append(seconds, run.Seconds), append(process, run.Process), append(cpu, run.CPU)
 			r.PeakRSS = max(r.PeakRSS, run.PeakRSS)
 		}
-		r.Min, r.Median, r.CPU = slices.Min(seconds), median(seconds), median(cpu)
+		r.Min, r.Median, r.Process, r.CPU = slices.Min(seconds), median(seconds), median(process), median(cpu)
 		out = append(out, r)
 	}
 	for i := range out {
@@ -90,13 +91,13 @@ func (r *report) print(w io.Writer) error {
 		}
 	}
 	slices.Sort(to)
-	fmt.Fprintf(b, "| | s (median) | s (min) | CPU s | %s/s | MB/s | MB/s a CPU | peak memory |", r.unit)
+	fmt.Fprintf(b, "| | s (median) | s (min) | process s | CPU s | %s/s | MB/s | MB/s a CPU | peak memory |", r.unit)
 	for _, name := range to {
 		fmt.Fprintf(b, " × %s |", name)
 	}
-	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---:|", 7+len(to)))
+	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---:|", 8+len(to)))
 	for _, row := range r.Rows {
-		fmt.Fprintf(b, "| %s | %.2f | %.2f | %.2f | %s | %.0f | %.0f | %.0f MB |", row.Name, row.Median, row.Min, row.CPU,
+		fmt.Fprintf(b, "| %s | %.2f | %.2f | %.2f | %.2f | %s | %.0f | %.0f | %.0f MB |", row.Name, row.Median, row.Min, row.Process, row.CPU,
 			thousands(int64(float64(r.Files)/row.Median)), float64(r.Bytes)/1e6/row.Median,
 			float64(r.Bytes)/1e6/max(row.CPU, 1e-9), float64(row.PeakRSS)/1e6)
 		for _, name := range to {
