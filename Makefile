@@ -4,7 +4,6 @@
 
 GO       ?= go
 PYTHON   ?= python3
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 # Fuzzing and benchmarks: how long, and which.
 FUZZTIME ?= 10s
@@ -40,8 +39,8 @@ help: ## list the targets
 	@echo '           PKGS=./index (test, fuzz, bench), BENCH=regexp BENCHTIME=5x, ROUNDS=n (bench-*),'
 	@echo '           PHOTOS=dir (bench-*: JPEG files)'
 
-build: ## build bin/shardify and bin/shardread
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
+build: ## build bin/shardify and bin/shardread, stamped with git's version
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=auto -o bin/ ./cmd/...
 
 demo: build ## pack, verify and stream a generated data set, or DATA=dir
 	@GO='$(GO)' DATA='$(DATA)' IMAGES='$(IMAGES)' CLASSES='$(CLASSES)' sh tools/demo.sh
