@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path"
 	"strings"
 
 	"shardify/index"
 	"shardify/shard"
+	"shardify/shard/compress"
+	"shardify/shard/formats"
 	"shardify/store"
 )
 
@@ -35,7 +36,7 @@ var (
 type Dataset struct {
 	store    store.Store
 	manifest *index.Manifest
-	format   format
+	format   formats.Format
 }
 
 // Open reads and validates the manifest of the data set in st. That costs O(shards).
@@ -83,7 +84,7 @@ func explainMissing(ctx context.Context, st store.Store) error {
 		if err != nil {
 			return fmt.Errorf("data set %s: %w", st.URL(), err)
 		}
-		if isShardName(info.Name) {
+		if isShard(info.Name) {
 			return fmt.Errorf("%s: %w: it has shards (%s) but no %s: run `shardify index %s` to write one",
 				st.URL(), ErrNotDataset, info.Name, index.ManifestName, st.URL())
 		}
@@ -179,16 +180,6 @@ func (d *Dataset) ReadField(ctx context.Context, sh *index.Shard, row *index.Row
 	return f.ReadField(ctx, row, field, nil)
 }
 
-// indexName returns the name of the index that goes with a shard: its own name with
-// .parquet in place of the container's ending.
-func indexName(shardName string) string {
-	dir, base := path.Split(shardName)
-	if f, ok := formatOfName(base); ok {
-		base = base[:len(base)-len(f)]
-	}
-	return dir + base + ".parquet"
-}
-
 // ShardFile is a shard open for reading. Its methods are safe for concurrent use.
 type ShardFile struct {
 	d      *Dataset
@@ -203,13 +194,13 @@ type ShardFile struct {
 func (d *Dataset) OpenShard(ctx context.Context, sh *index.Shard) (*ShardFile, error) {
 	o, err := d.store.Open(ctx, sh.Name)
 	if err != nil {
-		return nil, fmt.Errorf("shard %s: %w", d.path(sh.Name), err)
+		return nil, fmt.Errorf("shard %s: %w", sh.Name, err)
 	}
 	if err := d.checkSize(sh, o.Info().Size); err != nil {
 		o.Close()
 		return nil, err
 	}
-	raw, err := d.format.open(ctx, o)
+	raw, err := openRaw(ctx, d.format, o)
 	if err != nil {
 		o.Close()
 		return nil, fmt.Errorf("shard %s: %w", d.path(sh.Name), err)
@@ -231,7 +222,8 @@ func (d *Dataset) checkSize(sh *index.Shard, size int64) error {
 // ReadAt fills p from byte off of the container before compression on. As with
 // io.ReaderAt, n < len(p) comes with an error. In an uncompressed shard it is one
 // read of the store; in a .zst shard the frames that p lies in are decompressed; in
-// a .gz shard everything before p.
+// a .gz shard everything before p. There, ctx is looked at before the read, not
+// during it.
 func (f *ShardFile) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
 	n, err = f.raw.ReadAt(ctx, p, off)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -268,7 +260,7 @@ func (f *ShardFile) ReadField(ctx context.Context, row *index.Row, field *index.
 	if err != nil {
 		return nil, where(err)
 	}
-	s, err := f.d.format.container.Parse(frame, row.Offset)
+	s, err := f.d.format.Container.Parse(frame, row.Offset)
 	if err != nil {
 		return nil, where(fmt.Errorf("shard %s: %w", f.d.path(f.shard.Name), err))
 	}
@@ -292,7 +284,7 @@ func (f *ShardFile) read(ctx context.Context, off, size int64, buf []byte) ([]by
 		return nil, fmt.Errorf("shard %s: %w: %d bytes at %d of %d", f.d.path(f.shard.Name), shard.ErrTruncated, size, off, total)
 	}
 	buf = buf[:0]
-	if f.d.manifest.Compression == "" && int64(cap(buf)) < size {
+	if f.d.format.Compression == compress.None && int64(cap(buf)) < size {
 		buf = make([]byte, 0, size)
 	}
 	for int64(len(buf)) < size {
@@ -314,4 +306,4 @@ func (f *ShardFile) read(ctx context.Context, off, size int64, buf []byte) ([]by
 }
 
 // Close ends reading.
-func (f *ShardFile) Close() error { return errors.Join(f.raw.Close(), f.object.Close()) }
+func (f *ShardFile) Close() error { return f.object.Close() }

@@ -2,50 +2,71 @@ package dataset
 
 import (
 	"context"
+	"io"
+	"path"
 	"strings"
 
 	"shardify/index"
-	"shardify/shard"
+	"shardify/shard/compress"
+	"shardify/shard/formats"
 	"shardify/store"
 )
 
-// format is how a data set's shards are to be read.
-type format struct {
-	container shard.Container
-}
-
-// rawReader reads a container before compression.
+// rawReader reads a container at its offsets before compression.
 type rawReader interface {
 	ReadAt(ctx context.Context, p []byte, off int64) (int, error)
-	Close() error
 }
 
-// plain reads an uncompressed shard: its file is the container.
-type plain struct{ store.Object }
+// compressed reads a container that is compressed. The decoder below it is shared
+// by all who read the shard, so that no single one's context may cancel it.
+type compressed struct{ r compress.ReaderAt }
 
-func (plain) Close() error { return nil }
-
-func (f format) open(_ context.Context, o store.Object) (rawReader, error) {
-	return plain{o}, nil
-}
-
-func formatOf(m *index.Manifest) (format, error) {
-	if m.Compression != "" {
-		return format{}, &shard.UnsupportedError{Format: m.Compression, Msg: "compressed shards"}
+func (c compressed) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
 	}
-	return format{}, nil
+	return c.r.ReadAt(p, off)
 }
 
-func formatOfName(name string) (ending string, ok bool) {
-	for _, e := range []string{".tar", ".tar.gz", ".tar.zst", ".tfrecord", ".tfrecord.gz"} {
-		if strings.HasSuffix(name, e) {
-			return e, true
+// openRaw opens the container in an object.
+func openRaw(ctx context.Context, f formats.Format, o store.Object) (rawReader, error) {
+	if f.Compression == compress.None {
+		return o, nil
+	}
+	r, err := compress.NewReaderAt(store.ReaderAt(context.WithoutCancel(ctx), o), o.Info().Size, f.Compression)
+	if err != nil {
+		return nil, err
+	}
+	return compressed{r}, nil
+}
+
+// streamRaw reads the container in r front to back.
+func streamRaw(f formats.Format, r io.Reader) (io.ReadCloser, error) {
+	return compress.NewReader(r, f.Compression)
+}
+
+func formatOf(m *index.Manifest) (formats.Format, error) {
+	return formats.Of(m.Container, m.Compression)
+}
+
+// isShard says whether a name is that of a shard.
+func isShard(name string) bool {
+	_, err := formats.OfFile(name)
+	return err == nil
+}
+
+// IndexName returns the name of the index that goes with a shard: .parquet in place
+// of the format's ending. "train/000000.tar.zst" has "train/000000.parquet", and
+// "a.tfrecord-00000-of-00008" has "a-00000-of-00008.parquet".
+func IndexName(shard string) string {
+	dir, base := path.Split(shard)
+	if f, err := formats.OfFile(base); err == nil {
+		if at := strings.LastIndex(strings.ToLower(base), f.Extension()); at >= 0 {
+			base = base[:at] + base[at+len(f.Extension()):]
+		} else {
+			// The ending is another spelling of the format's: .tgz.
+			base = strings.TrimSuffix(base, path.Ext(base))
 		}
 	}
-	return "", false
-}
-
-func isShardName(name string) bool {
-	_, ok := formatOfName(name)
-	return ok
+	return dir + base + ".parquet"
 }

@@ -49,6 +49,7 @@ import (
 	"strings"
 
 	"shardify/index"
+	"shardify/internal/nearest"
 )
 
 // Filter is a parsed condition. It is safe for concurrent use.
@@ -241,55 +242,10 @@ func columnNode(name string, fields []string) (node, error) {
 }
 
 func near(name string, names []string) string {
-	if n := Nearest(name, names); n != "" {
+	if n := nearest.Name(name, names); n != "" {
 		return fmt.Sprintf(" (did you mean %s?)", n)
 	}
 	return ""
-}
-
-// Nearest returns that of names which is most like name, and "" where none is like
-// it: at most a third of its letters wrong, missing, too many or swapped.
-func Nearest(name string, names []string) string {
-	best, at := max(1, len(name)/3)+1, ""
-	for _, n := range names {
-		if d := distance(strings.ToLower(name), strings.ToLower(n), best); d < best {
-			best, at = d, n
-		}
-	}
-	return at
-}
-
-// distance is the number of insertions, deletions, replacements and swaps of
-// neighbours between a and b (optimal string alignment), or limit where it is not
-// below that.
-func distance(a, b string, limit int) int {
-	if d := len(a) - len(b); d >= limit || -d >= limit {
-		return limit
-	}
-	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range old {
-		old[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		least := i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(old[j]+1, row[j-1]+1, old[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], older[j-2]+1)
-			}
-			least = min(least, row[j])
-		}
-		if least >= limit {
-			return limit
-		}
-		older, old, row = old, row, older
-	}
-	return min(old[len(b)], limit)
 }
 
 // compare returns -1, 0 or 1; both values are numbers, or both are texts. Texts

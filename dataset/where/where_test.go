@@ -287,17 +287,6 @@ func randomCondition(r *rand.Rand, depth int) string {
 	return randomNumber(r, 2) + compare() + randomNumber(r, 2)
 }
 
-func TestNearest(t *testing.T) {
-	names := []string{"width", "height", "label", "label_name"}
-	for name, want := range map[string]string{
-		"widht": "width", "Width": "width", "labelname": "label_name", "lable": "label", "xyz": "", "": "", "hieght": "height",
-	} {
-		if got := Nearest(name, names); got != want {
-			t.Errorf("%q: %q, want %q", name, got, want)
-		}
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"label_name = 'tench' and width >= 500", "not (a.size in (1, 2.5, null))", `"x-y.size" between -1 and 2 or key like '%_'`, "((", "1e", "'", "\xff",
