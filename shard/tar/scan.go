@@ -11,83 +11,8 @@ import (
 
 	"shardify/sample"
 	"shardify/shard"
+	"shardify/shard/internal/stream"
 )
-
-// window is the part of a container that is in memory: buf[start:keep] is the
-// sample that is being gathered, buf[pos:end] what has not been parsed.
-type window struct {
-	r                     io.Reader // nil if the whole container is in buf
-	buf                   []byte
-	start, keep, pos, end int
-	offset                int64 // of buf[pos] in the container
-	err                   error // of r, after buf[:end]
-}
-
-// next returns the next n bytes, which stay in the window; n is at most what a
-// special header or a sample may have. Fewer come with the error of r.
-func (w *window) next(n int) ([]byte, error) {
-	for w.end-w.pos < n && w.err == nil {
-		w.fill()
-	}
-	if have := w.end - w.pos; have < n {
-		return w.buf[w.pos:w.end], w.err
-	}
-	return w.buf[w.pos : w.pos+n], nil
-}
-
-// advance moves past n bytes that next has returned.
-func (w *window) advance(n int) {
-	w.pos += n
-	w.offset += int64(n)
-}
-
-// fill reads once, into a buffer that has room.
-func (w *window) fill() {
-	if w.r == nil {
-		w.err = io.EOF
-		return
-	}
-	if w.end == len(w.buf) {
-		// Drop what lies before the sample, and between it and what is to be parsed.
-		if w.start > 0 || w.keep < w.pos {
-			n := copy(w.buf, w.buf[w.start:w.keep])
-			m := copy(w.buf[n:], w.buf[w.pos:w.end])
-			w.start, w.keep, w.pos, w.end = 0, n, n, n+m
-		}
-		if w.end > len(w.buf)/4*3 {
-			buf := make([]byte, 2*len(w.buf))
-			copy(buf, w.buf[:w.end])
-			w.buf = buf
-		}
-	}
-	for range 100 {
-		n, err := w.r.Read(w.buf[w.end:])
-		w.end += n
-		w.err = err
-		if n > 0 || err != nil {
-			return
-		}
-	}
-	w.err = io.ErrNoProgress
-}
-
-// skip moves past n bytes, none of which is kept.
-func (w *window) skip(n int64) error {
-	for {
-		have := int64(w.end - w.pos)
-		if n <= have {
-			w.advance(int(n))
-			return nil
-		}
-		n -= have
-		w.advance(int(have))
-		w.pos, w.end = w.keep, w.keep
-		if w.err != nil {
-			return w.err
-		}
-		w.fill()
-	}
-}
 
 // A member is what a chain of headers says of one entry of the archive.
 type member struct {
@@ -100,15 +25,14 @@ type member struct {
 }
 
 type scanner struct {
-	window
+	in    *stream.Window
 	limit int64
 
 	name, long []byte // room for names
 	intern     map[string]string
 
-	out   shard.Located // the sample that is being gathered
-	at    []int         // where its fields begin, counted from window.start
-	fault error         // a duplicate field
+	out shard.Located // the sample that is being gathered
+	at  []int         // where its fields begin in the window's Kept
 }
 
 func (s *scanner) scan(yield func(*shard.Located, error) bool) {
@@ -122,8 +46,8 @@ func (s *scanner) scan(yield func(*shard.Located, error) bool) {
 			if len(s.at) > 0 && !s.yield(yield) {
 				return
 			}
-			if err := s.drain(); err != nil {
-				yield(nil, fmt.Errorf("tar at offset %d: behind the end of the archive: %w", s.offset, err))
+			if err := s.in.Drain(); err != nil {
+				yield(nil, fmt.Errorf("tar at offset %d: behind the end of the archive: %w", s.in.Offset, err))
 			}
 			return
 		}
@@ -147,7 +71,7 @@ func (s *scanner) scan(yield func(*shard.Located, error) bool) {
 
 // parse parses a frame that holds one sample.
 func parse(frame []byte, offset int64) (*shard.Located, error) {
-	s := scanner{limit: math.MaxInt64, window: window{buf: frame, end: len(frame), offset: offset}}
+	s := scanner{limit: math.MaxInt64, in: stream.WindowOf(frame, offset)}
 	for {
 		m, err := s.header()
 		if err != nil {
@@ -174,7 +98,7 @@ func parse(frame []byte, offset int64) (*shard.Located, error) {
 	if len(s.at) == 0 {
 		return nil, fmt.Errorf("tar at offset %d: no sample: %w", offset, shard.ErrTruncated)
 	}
-	if s.pos != len(frame) || s.out.Size != int64(len(frame)) {
+	if s.in.Available() > 0 || s.out.Size != int64(len(frame)) {
 		return nil, formatError(offset+s.out.Size, "sample %q ends before its frame does", sample.Shorten(s.out.Key))
 	}
 	if err := s.finish(); err != nil {
@@ -196,18 +120,18 @@ func (s *scanner) cut(err error, format string, args ...any) error {
 	if err == io.EOF {
 		err = shard.ErrTruncated
 	}
-	return fmt.Errorf("tar at offset %d: %s: %w", s.offset+int64(s.end-s.pos), fmt.Sprintf(format, args...), err)
+	return fmt.Errorf("tar at offset %d: %s: %w", s.in.Offset+int64(s.in.Available()), fmt.Sprintf(format, args...), err)
 }
 
 // header reads the headers of the next member.
 func (s *scanner) header() (m member, err error) {
-	m.offset = s.offset
+	m.offset = s.in.Offset
 	var long, pax []byte // names from extended headers
 	size := int64(-1)    // from a PAX header
 	special := false
 	for {
-		at := s.offset
-		data, err := s.next(blockSize)
+		at := s.in.Offset
+		data, err := s.in.Peek(blockSize)
 		if err != nil {
 			if err == io.EOF && len(data) == 0 && !special {
 				m.end = true
@@ -239,7 +163,7 @@ func (s *scanner) header() (m member, err error) {
 				return m, unsupported(at, "an extended header of %d bytes, the most is %d", n, maxSpecial)
 			}
 			whole := blockSize + int(padded(n))
-			data, err := s.next(whole)
+			data, err := s.in.Peek(whole)
 			if err != nil {
 				return m, s.cut(err, "within an extended header")
 			}
@@ -272,9 +196,9 @@ func (s *scanner) header() (m member, err error) {
 			if kind != 'g' {
 				special = true
 			}
-			s.advance(whole)
+			s.in.Consume(whole)
 			if !special {
-				m.offset = s.offset
+				m.offset = s.in.Offset
 			}
 			continue
 		case 'S':
@@ -307,7 +231,7 @@ func (s *scanner) header() (m member, err error) {
 		if kind == '5' || kind == 0 && !m.file {
 			m.size = 0
 		}
-		s.advance(blockSize)
+		s.in.Consume(blockSize)
 		return m, nil
 	}
 }
@@ -407,21 +331,19 @@ func (s *scanner) internField(field string) string {
 // field takes the data of a member into the sample.
 func (s *scanner) field(m member, key, field string) error {
 	if len(s.at) == 0 {
-		s.start, s.keep = s.pos, s.pos
+		s.in.Drop()
 		s.out.Key, s.out.Offset = key, m.offset
 	}
-	data := s.offset
+	data := s.in.Offset
 	if room := min(s.limit, math.MaxInt) - (data - s.out.Offset); m.size > room || padded(m.size) > room {
 		return unsupported(m.offset, "sample %q takes more than %d bytes, the limit: its field %q has %d", sample.Shorten(key), s.limit, sample.Shorten(field), m.size)
 	}
 	n := int(padded(m.size))
-	if _, err := s.next(n); err != nil {
+	if _, err := s.in.Peek(n); err != nil {
 		return s.cut(err, "within the member %q of %d bytes, which begins at %d", sample.Shorten(sample.Join(key, field)), m.size, m.offset)
 	}
-	s.at = append(s.at, s.pos-s.start)
-	s.advance(n)
-	s.keep = s.pos
-	s.out.Size = s.offset - s.out.Offset
+	s.at = append(s.at, s.in.Keep(n))
+	s.out.Size = s.in.Offset - s.out.Offset
 	s.out.Sample.Fields = append(s.out.Sample.Fields, sample.Field{Name: field})
 	s.out.Placement.Fields = append(s.out.Placement.Fields, shard.FieldPlacement{HeaderOffset: m.offset, Offset: data, Size: m.size})
 	return nil
@@ -432,7 +354,7 @@ func (s *scanner) skipData(m member) error {
 	if m.size > math.MaxInt64-blockSize {
 		return s.cut(io.EOF, "within the member %q of %d bytes, which begins at %d", nameOf(m.name), m.size, m.offset)
 	}
-	if err := s.skip(padded(m.size)); err != nil {
+	if err := s.in.Skip(padded(m.size)); err != nil {
 		return s.cut(err, "within the member %q of %d bytes, which begins at %d", nameOf(m.name), m.size, m.offset)
 	}
 	return nil
@@ -441,10 +363,10 @@ func (s *scanner) skipData(m member) error {
 // finish points the fields of the sample to their data and sorts them.
 func (s *scanner) finish() error {
 	fields, places := s.out.Sample.Fields, s.out.Placement.Fields
+	kept := s.in.Kept()
 	for i := range fields {
-		at := s.start + s.at[i]
-		end := at + int(places[i].Size)
-		fields[i].Data = s.buf[at:end:end]
+		end := s.at[i] + int(places[i].Size)
+		fields[i].Data = kept[s.at[i]:end:end]
 	}
 	byName := (*byName)(&s.out)
 	if !sort.IsSorted(byName) {
@@ -477,23 +399,9 @@ func (s *scanner) yield(yield func(*shard.Located, error) bool) bool {
 	if !yield(&s.out, nil) {
 		return false
 	}
-	s.start, s.keep = s.pos, s.pos
+	s.in.Drop()
 	s.at = s.at[:0]
 	s.out.Sample.Fields = s.out.Sample.Fields[:0]
 	s.out.Placement.Fields = s.out.Placement.Fields[:0]
 	return true
-}
-
-// drain reads what lies behind the end of the archive.
-func (s *scanner) drain() error {
-	s.keep = 0
-	for s.err == nil {
-		s.offset += int64(s.end - s.pos)
-		s.pos, s.end = 0, 0
-		s.fill()
-	}
-	if s.err == io.EOF {
-		return nil
-	}
-	return s.err
 }

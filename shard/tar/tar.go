@@ -56,6 +56,7 @@ import (
 
 	"shardify/sample"
 	"shardify/shard"
+	"shardify/shard/internal/stream"
 )
 
 // Container is the tar format; see shard.Container.
@@ -85,7 +86,7 @@ func (Container) NewWriter(w io.Writer) shard.Writer { return newWriter(w) }
 // Scan yields the samples of the archive in r. See shard.Container.
 func (Container) Scan(r io.Reader, limit int64) iter.Seq2[*shard.Located, error] {
 	return func(yield func(*shard.Located, error) bool) {
-		s := scanner{limit: limit, window: window{r: r, buf: make([]byte, readSize)}}
+		s := scanner{limit: limit, in: stream.NewWindow(r)}
 		s.scan(yield)
 	}
 }
@@ -104,8 +105,6 @@ const (
 	ustarSize = 1 << 33
 	// maxSpecial bounds the extended headers that are read, as archive/tar does.
 	maxSpecial = 1 << 20
-	// readSize is the size of the buffer of a Scan, which grows with its samples.
-	readSize = 1 << 20
 )
 
 // padded returns n rounded up to a multiple of the block size.

@@ -80,7 +80,7 @@ func awkward() []sample.Sample {
 		return b
 	}
 	var all []sample.Sample
-	for _, n := range []int{0, 1, 511, 512, 513, 10_000, directSize - 1, directSize, directSize + 1, gatherSize + 5} {
+	for _, n := range []int{0, 1, 511, 512, 513, 10_000, 256<<10 - 1, 256 << 10, 256<<10 + 1, 1<<20 + 5} {
 		all = append(all, sample.Sample{Key: fmt.Sprintf("n%08d/size", n), Fields: []sample.Field{
 			{Name: "cls", Data: []byte("7")}, {Name: "jpg", Data: data(n)}, {Name: "seg.png", Data: data(n / 3)},
 		}})
@@ -201,7 +201,7 @@ func TestStandardWriterHuge(t *testing.T) {
 			}
 			ours := newWriter(&got)
 			ours.header(key, "bin", size)
-			ours.flush()
+			ours.out.Flush()
 			if !bytes.Equal(got.Bytes(), want.Bytes()) {
 				t.Errorf("%q of %d bytes: the header differs from that of archive/tar:\n%q\n%q", key, size, got.Bytes(), want.Bytes())
 			}

@@ -10,57 +10,46 @@ import (
 
 	"shardify/sample"
 	"shardify/shard"
-)
-
-const (
-	// gatherSize is the size of the writes of many small members.
-	gatherSize = 1 << 20
-	// directSize is the size from which a field is written without being copied
-	// into the buffer first.
-	directSize = 256 << 10
+	"shardify/shard/internal/stream"
 )
 
 var errClosed = errors.New("tar: write to a closed archive")
 
 type writer struct {
-	w      io.Writer
-	buf    []byte // gathered, not yet written
-	offset int64  // in the archive, of what is written next
-	err    error  // of w, or errClosed
+	out    *stream.Gather
+	closed bool
 
 	key    string   // of the last sample
 	names  []string // field names that have been checked, by place in the sample
 	fields []shard.FieldPlacement
 }
 
-func newWriter(w io.Writer) *writer {
-	return &writer{w: w, buf: make([]byte, 0, gatherSize)}
-}
+func newWriter(w io.Writer) *writer { return &writer{out: stream.NewGather(w)} }
 
 // Write appends a sample; tar has no room for facts.
 func (w *writer) Write(s *sample.Sample, _ *shard.Facts) (shard.Placement, error) {
-	if w.err != nil {
-		return shard.Placement{}, w.err
+	if w.closed {
+		return shard.Placement{}, errClosed
 	}
 	if err := w.check(s); err != nil {
 		return shard.Placement{}, err
 	}
-	start := w.offset
+	start := w.out.Offset
 	w.fields = w.fields[:0]
 	for i := range s.Fields {
 		f := &s.Fields[i]
 		size := int64(len(f.Data))
-		header := w.offset
+		header := w.out.Offset
 		w.header(s.Key, f.Name, size)
-		w.fields = append(w.fields, shard.FieldPlacement{HeaderOffset: header, Offset: w.offset, Size: size})
-		w.write(f.Data)
-		w.write(zeros[:padded(size)-size])
+		w.fields = append(w.fields, shard.FieldPlacement{HeaderOffset: header, Offset: w.out.Offset, Size: size})
+		w.out.Write(f.Data)
+		w.out.Write(zeros[:padded(size)-size])
 	}
-	if w.err != nil {
-		return shard.Placement{}, w.err
+	if w.out.Err != nil {
+		return shard.Placement{}, w.out.Err
 	}
 	w.key = s.Key
-	return shard.Placement{Offset: start, Size: w.offset - start, Fields: w.fields}, nil
+	return shard.Placement{Offset: start, Size: w.out.Offset - start, Fields: w.fields}, nil
 }
 
 // check reports why the archive cannot hold s.
@@ -95,58 +84,16 @@ func (w *writer) check(s *sample.Sample) error {
 
 // Close writes the two zero blocks that end an archive.
 func (w *writer) Close() error {
-	if w.err == errClosed {
-		return nil
+	if !w.closed {
+		w.closed = true
+		w.out.Write(zeros[:])
+		w.out.Flush()
 	}
-	w.write(zeros[:])
-	w.flush()
-	if w.err != nil {
-		return w.err
-	}
-	w.err = errClosed
-	return nil
+	return w.out.Err
 }
 
-func (w *writer) write(p []byte) {
-	w.offset += int64(len(p))
-	if len(p) > cap(w.buf)-len(w.buf) {
-		w.flush()
-	}
-	if len(p) >= directSize {
-		w.flush()
-		if w.err == nil {
-			w.err = writeAll(w.w, p)
-		}
-		return
-	}
-	w.buf = append(w.buf, p...)
-}
-
-// block returns the next 512 bytes of the buffer, with what they happen to hold.
-func (w *writer) block() *[blockSize]byte {
-	if blockSize > cap(w.buf)-len(w.buf) {
-		w.flush()
-	}
-	n := len(w.buf)
-	w.buf = w.buf[:n+blockSize]
-	w.offset += blockSize
-	return (*[blockSize]byte)(w.buf[n:])
-}
-
-func (w *writer) flush() {
-	if w.err == nil && len(w.buf) > 0 {
-		w.err = writeAll(w.w, w.buf)
-	}
-	w.buf = w.buf[:0]
-}
-
-func writeAll(w io.Writer, p []byte) error {
-	n, err := w.Write(p)
-	if err == nil && n < len(p) {
-		err = io.ErrShortWrite
-	}
-	return err
-}
+// block returns the next 512 bytes of the archive, to be filled.
+func (w *writer) block() *[blockSize]byte { return (*[blockSize]byte)(w.out.Next(blockSize)) }
 
 var zeros [2 * blockSize]byte
 
@@ -190,7 +137,7 @@ func (w *writer) paxHeader(key, field string, records, size int64) {
 		text = appendRecord(text, "size", strconv.FormatInt(size, 10))
 		size = 0
 	}
-	w.write(text[:cap(text)])
+	w.out.Write(text[:cap(text)])
 
 	b = w.asciiHeader(name, size, '0', 0o444)
 	putChecksum(b, checksum(b))
