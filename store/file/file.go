@@ -16,8 +16,14 @@
 // it, Sweep removes it. Files called .tmp-* that are not of this form are nobody's
 // objects and are left alone.
 //
-// On Linux a Writer asks the kernel to start writing to the disk every few MiB, so
-// that Commit has little left to wait for.
+// # Speed
+//
+// On Linux a Writer has the kernel start writing to the disk every 8 MiB, so that
+// Commit has little left to wait for: on a virtual disk that writes 1 GB/s, Commit
+// of 1 GiB took 130 ms where it took 440 without, of 64 MiB 22 ms where it took 35
+// (BenchmarkWrite). Write and ReadAt are one system call each; give them 1 MiB or
+// more. There is no posix_fadvise: from a cold cache POSIX_FADV_SEQUENTIAL made
+// reads of 1 MiB two to five times slower, and others no faster.
 //
 // # What the file system brings with it
 //
