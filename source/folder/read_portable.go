@@ -1,0 +1,41 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"shardify/source"
+)
+
+// readPortable is Read made of package os.
+func readPortable(ctx context.Context, loc source.Location, buf []byte) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(loc.Name)
+	if err != nil {
+		return nil, readErr(loc, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, readErr(loc, err)
+	}
+	if err := check(loc, info.Mode().IsRegular(), info.Size(), info.ModTime().UnixNano()); err != nil {
+		return nil, err
+	}
+	data, err := room(loc, buf)
+	if err != nil {
+		return nil, err
+	}
+	n, err := io.ReadFull(f, data)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, changed(loc, "it ends after %d bytes, not %d", n, loc.Size)
+	}
+	if err != nil {
+		return nil, readErr(loc, err)
+	}
+	return data, nil
+}
