@@ -120,46 +120,56 @@ type Resizer struct {
 // dst takes memory as its Reset does. dst and src must not share pixels. Only the
 // pixels of src that the filter sees are read.
 func (z *Resizer) Resize(dst, src *imaging.Image, r Rect, f Filter) error {
+	return z.ResizeWindow(dst, src, r, f, dst.Width, dst.Height, 0, 0)
+}
+
+// ResizeWindow makes of the part r of src, scaled to width x height, only the
+// window of dst.Width x dst.Height at (x, y): the pixels that Resize and a crop
+// would give, for the work of the window. All else is as with Resize.
+func (z *Resizer) ResizeWindow(dst, src *imaging.Image, r Rect, f Filter, width, height, x, y int) error {
 	if err := check(dst, src, r, f); err != nil {
 		return err
 	}
 	w, h := dst.Width, dst.Height
+	if x < 0 || y < 0 || w > width-x || h > height-y {
+		return fmt.Errorf("resize: a window of %d x %d at (%d, %d) does not lie within %d x %d", w, h, x, y, width, height)
+	}
 	if dst.Stride < 3*w || len(dst.Pix) < (h-1)*dst.Stride+3*w {
 		dst.Reset(w, h)
 	}
 	x0, y0, x1, y1 := float32(r.X0), float32(r.Y0), float32(r.X1), float32(r.Y1)
-	across := w != src.Width || x0 != 0 || x1 != float32(w)
-	down := h != src.Height || y0 != 0 || y1 != float32(h)
+	across := width != src.Width || x0 != 0 || x1 != float32(width)
+	down := height != src.Height || y0 != 0 || y1 != float32(height)
+	// The source samples that are used: all that the window shows, where an axis
+	// stays as it is.
+	left, right, top, bottom := x, x+w, y, y+h
 	if across {
-		z.columns.set(src.Width, x0, x1, w, f)
+		z.columns.set(axisKey{src.Width, x0, x1, width, x, w, f})
+		left, right = z.columns.span()
 	}
 	if down {
-		z.rows.set(src.Height, y0, y1, h, f)
+		z.rows.set(axisKey{src.Height, y0, y1, height, y, h, f})
+		top, bottom = z.rows.span()
 	}
+	pix, stride := src.Pix[top*src.Stride+3*left:], src.Stride
 	switch {
 	case !across && !down:
-		for y := range h {
-			copy(dst.Pix[y*dst.Stride:][:3*w], src.Pix[y*src.Stride:])
+		for i := range h {
+			copy(dst.Pix[i*dst.Stride:][:3*w], pix[i*stride:])
 		}
 	case !down:
-		horizontal(dst.Pix, dst.Stride, src.Pix, src.Stride, h, &z.columns)
+		horizontal(dst.Pix, dst.Stride, pix, stride, h, &z.columns)
 	case !across:
-		vertical(dst.Pix, dst.Stride, src.Pix, src.Stride, 3*w, &z.rows)
-	case src.Height > h && src.Height-h > 2*(src.Width-w):
-		from, to := z.columns.span()
-		stride := 3 * (to - from)
-		mid := z.middle(stride * h)
-		vertical(mid, stride, src.Pix[3*from:], src.Stride, stride, &z.rows)
-		z.columns.shift(from)
-		horizontal(dst.Pix, dst.Stride, mid, stride, h, &z.columns)
-		z.columns.shift(-from)
+		vertical(dst.Pix, dst.Stride, pix, stride, 3*w, &z.rows)
+	case src.Height > height && src.Height-height > 2*(src.Width-width):
+		n := 3 * (right - left)
+		mid := z.middle(n * h)
+		vertical(mid, n, pix, stride, n, &z.rows)
+		horizontal(dst.Pix, dst.Stride, mid, n, h, &z.columns)
 	default:
-		from, to := z.rows.span()
-		mid := z.middle(3 * w * (to - from))
-		horizontal(mid, 3*w, src.Pix[from*src.Stride:], src.Stride, to-from, &z.columns)
-		z.rows.shift(from)
+		mid := z.middle(3 * w * (bottom - top))
+		horizontal(mid, 3*w, pix, stride, bottom-top, &z.columns)
 		vertical(dst.Pix, dst.Stride, mid, 3*w, 3*w, &z.rows)
-		z.rows.shift(-from)
 	}
 	return nil
 }
@@ -195,10 +205,11 @@ func check(dst, src *imaging.Image, r Rect, f Filter) error {
 // the sample and 2 for the sums of negative weights.
 const precision = 32 - 8 - 2
 
-// axis holds the weights of one axis. Output sample i is the sum of
-// weights[i*stride+j] times source sample first[i]+j, for j < count[i].
+// axis holds the weights of one axis: output sample i is the sum of
+// weights[i*stride+j] times source sample base+first[i]+j, for j < count[i].
 type axis struct {
 	key          axisKey
+	base, end    int // the source samples that are used: [base, end)
 	first, count []int32
 	weights      []int32
 	stride       int
@@ -206,36 +217,35 @@ type axis struct {
 }
 
 type axisKey struct {
-	source int
-	from   float32
-	to     float32
-	size   int
-	filter Filter
+	source   int     // samples there are
+	from, to float32 // the part that is scaled
+	size     int     // what it is scaled to
+	skip, n  int     // the window of that
+	filter   Filter
 }
 
 // set computes the weights, unless they are those of the last call.
-func (a *axis) set(source int, from, to float32, size int, f Filter) {
-	key := axisKey{source, from, to, size, f}
+func (a *axis) set(key axisKey) {
 	if a.key == key {
 		return
 	}
 	a.key = key
 	// The conversions to float64 keep the compiler from fusing a product and a
 	// sum, which would round otherwise than Pillow's.
-	scale := float64(to-from) / float64(size)
+	scale := float64(key.to-key.from) / float64(key.size)
 	stretch := max(scale, 1)
-	support := filters[f].support * stretch
-	weight := filters[f].weight
+	support := filters[key.filter].support * stretch
+	weight := filters[key.filter].weight
 	a.stride = int(math.Ceil(support))*2 + 1
-	a.first = grow(a.first, size)
-	a.count = grow(a.count, size)
-	a.weights = grow(a.weights, size*a.stride)
+	a.first = grow(a.first, key.n)
+	a.count = grow(a.count, key.n)
+	a.weights = grow(a.weights, key.n*a.stride)
 	a.exact = grow(a.exact, a.stride)
 	step := 1 / stretch
-	for i := range size {
-		center := float64(from) + float64((float64(i)+0.5)*scale)
+	for i := range key.n {
+		center := float64(key.from) + float64((float64(i+key.skip)+0.5)*scale)
 		first := max(int(center-support+0.5), 0)
-		n := min(int(center+support+0.5), source) - first
+		n := min(int(center+support+0.5), key.source) - first
 		sum := 0.0
 		for j := range n {
 			w := weight((float64(j+first) - center + 0.5) * step)
@@ -254,25 +264,16 @@ func (a *axis) set(source int, from, to float32, size int, f Filter) {
 			}
 			a.weights[i*a.stride+j] = int32(w)
 		}
-		a.first[i], a.count[i] = int32(first), int32(n)
+		if i == 0 {
+			a.base = first
+		}
+		a.first[i], a.count[i] = int32(first-a.base), int32(n)
+		a.end = first + n
 	}
 }
 
 // span returns the source samples that are used: [from, to).
-func (a *axis) span() (from, to int) {
-	last := len(a.first) - 1
-	return int(a.first[0]), int(a.first[last] + a.count[last])
-}
-
-// shift numbers the source samples from `by` on.
-func (a *axis) shift(by int) {
-	if by == 0 {
-		return
-	}
-	for i := range a.first {
-		a.first[i] -= int32(by)
-	}
-}
+func (a *axis) span() (from, to int) { return a.base, a.end }
 
 func grow[T any](s []T, n int) []T {
 	if cap(s) < n {
