@@ -20,6 +20,13 @@ import (
 // journal. Its files are no part of the data set.
 const WorkDir = ".shardify/"
 
+// BadList and Quarantine are where pack leaves the list and the copies of the files
+// that were left out. They belong to the data set's folder, not to the data set.
+const (
+	BadList    = "bad.jsonl"
+	Quarantine = "quarantine/"
+)
+
 var (
 	// ErrNotDataset: the store has no manifest. The error says what it has instead,
 	// and what to do. It goes together with fs.ErrNotExist.
@@ -125,14 +132,17 @@ func (d *Dataset) Rows(ctx context.Context, sh *index.Shard) ([]index.Row, error
 // readIndex reads the bytes of an index and checks them against the manifest.
 func (d *Dataset) readIndex(ctx context.Context, sh *index.Shard) ([]byte, error) {
 	name := d.path(sh.Index.Name)
-	data, err := store.ReadAll(ctx, d.store, sh.Index.Name, max(sh.Index.Bytes, 0))
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return nil, fmt.Errorf("index %s: %w", name, err)
-	case int64(len(data)) < sh.Index.Bytes:
-		return nil, fmt.Errorf("index %s: %w: %d bytes of %d: %w", name, ErrMismatch, len(data), sh.Index.Bytes, shard.ErrTruncated)
+	o, err := d.store.Open(ctx, sh.Index.Name)
+	if err != nil {
+		return nil, fmt.Errorf("index of shard %s: %w", sh.Name, err)
+	}
+	defer o.Close()
+	if err := checkSize("index "+name, o.Info().Size, sh.Index.Bytes); err != nil {
+		return nil, err
+	}
+	data := make([]byte, sh.Index.Bytes)
+	if n, err := o.ReadAt(ctx, data, 0); n < len(data) {
+		return nil, fmt.Errorf("index of shard %s: %w", sh.Name, err)
 	}
 	if sum := index.Sum(data); sum != sh.Index.Checksum {
 		return nil, fmt.Errorf("index %s: %w: the file has %s, the manifest says %s", name, shard.ErrChecksum, sum, sh.Index.Checksum)
@@ -186,6 +196,9 @@ type ShardFile struct {
 	shard  *index.Shard
 	object store.Object
 	raw    rawReader
+	// size is that of the container: the real one where it is not compressed, what
+	// the manifest claims where it is.
+	size int64
 }
 
 // OpenShard opens a shard, whose file must have the size that the manifest gives:
@@ -196,7 +209,7 @@ func (d *Dataset) OpenShard(ctx context.Context, sh *index.Shard) (*ShardFile, e
 	if err != nil {
 		return nil, fmt.Errorf("shard %s: %w", sh.Name, err)
 	}
-	if err := d.checkSize(sh, o.Info().Size); err != nil {
+	if err := checkSize("shard "+d.path(sh.Name), o.Info().Size, sh.Bytes); err != nil {
 		o.Close()
 		return nil, err
 	}
@@ -205,16 +218,20 @@ func (d *Dataset) OpenShard(ctx context.Context, sh *index.Shard) (*ShardFile, e
 		o.Close()
 		return nil, fmt.Errorf("shard %s: %w", d.path(sh.Name), err)
 	}
-	return &ShardFile{d: d, shard: sh, object: o, raw: raw}, nil
+	f := &ShardFile{d: d, shard: sh, object: o, raw: raw, size: RawBytes(sh)}
+	if d.format.Compression == compress.None {
+		f.size = sh.Bytes
+	}
+	return f, nil
 }
 
-// checkSize compares the size of a shard's file with the manifest.
-func (d *Dataset) checkSize(sh *index.Shard, size int64) error {
+// checkSize compares the size of a file with what the manifest says.
+func checkSize(what string, size, want int64) error {
 	switch {
-	case size < sh.Bytes:
-		return fmt.Errorf("shard %s: %w: %d bytes of %d: %w", d.path(sh.Name), ErrMismatch, size, sh.Bytes, shard.ErrTruncated)
-	case size > sh.Bytes:
-		return fmt.Errorf("shard %s: %w: it has %d bytes, the manifest says %d", d.path(sh.Name), ErrMismatch, size, sh.Bytes)
+	case size < want:
+		return fmt.Errorf("%s: %w: %d bytes of %d: %w", what, ErrMismatch, size, want, shard.ErrTruncated)
+	case size > want:
+		return fmt.Errorf("%s: %w: it has %d bytes, the manifest says %d", what, ErrMismatch, size, want)
 	}
 	return nil
 }
@@ -280,7 +297,7 @@ func (f *ShardFile) ReadField(ctx context.Context, row *index.Row, field *index.
 // compressed one.
 func (f *ShardFile) read(ctx context.Context, off, size int64, buf []byte) ([]byte, error) {
 	const step = 16 << 20
-	if total := RawBytes(f.shard); off < 0 || size < 0 || off > total || size > total-off {
+	if total := f.size; off < 0 || size < 0 || off > total || size > total-off {
 		return nil, fmt.Errorf("shard %s: %w: %d bytes at %d of %d", f.d.path(f.shard.Name), shard.ErrTruncated, size, off, total)
 	}
 	buf = buf[:0]

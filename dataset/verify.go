@@ -250,7 +250,7 @@ type verifier struct {
 
 // extra lists the files that are no part of the data set.
 func (v *verifier) extra(ctx context.Context) ([]Problem, error) {
-	known := map[string]bool{index.ManifestName: true}
+	known := map[string]bool{index.ManifestName: true, BadList: true}
 	for i := range v.d.manifest.Splits {
 		for j := range v.d.manifest.Splits[i].Shards {
 			sh := &v.d.manifest.Splits[i].Shards[j]
@@ -263,7 +263,7 @@ func (v *verifier) extra(ctx context.Context) ([]Problem, error) {
 			return found, fmt.Errorf("data set %s: %w", v.d.URL(), err)
 		}
 		switch {
-		case known[info.Name]:
+		case known[info.Name], strings.HasPrefix(info.Name, Quarantine):
 		case strings.HasPrefix(info.Name, WorkDir):
 			found = append(found, Problem{Warning: true, Kind: KindLeftover, File: info.Name, Offset: -1,
 				Err: errors.New("left by a pack that did not end")})
@@ -388,7 +388,7 @@ func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows b
 		return
 	}
 	defer o.Close()
-	sizeErr := d.checkSize(sh, o.Info().Size)
+	sizeErr := checkSize("shard "+d.path(sh.Name), o.Info().Size, sh.Bytes)
 	if sizeErr != nil {
 		c.file(KindSize, "", 0, "%w", sizeErr)
 	}
@@ -425,7 +425,7 @@ func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows b
 		}
 		note := ""
 		if len(c.problems) == 0 && c.suppressed == 0 && haveRows {
-			note = "; every sample is as its index says, so the damage is in padding or at the container's end"
+			note = "; every sample is as its index says, so the damage is in bytes that hold none, such as padding"
 		}
 		c.file(KindChecksum, "", 0, "%w: the file has %s, the manifest says %s%s", shard.ErrChecksum, sum, sh.Checksum, note)
 	}
