@@ -12,17 +12,20 @@ import (
 	"shardify/shard"
 	"shardify/shard/compress"
 	"shardify/shard/tar"
+	"shardify/shard/tfrecord"
 )
 
 // containers are the containers that there are; a new one needs a line here.
 var containers = []shard.Container{
 	tar.Container{},
+	tfrecord.Container{},
 }
 
 // aliases are other programs' names for endings of ours.
 var aliases = map[string]string{
-	".tgz":  ".tar.gz",
-	".tzst": ".tar.zst",
+	".tgz":       ".tar.gz",
+	".tzst":      ".tar.zst",
+	".tfrecords": ".tfrecord",
 }
 
 // Format is a container and what is round it.
