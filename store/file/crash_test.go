@@ -101,7 +101,7 @@ func writeForEver(s *Store) {
 func TestKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := New(dir)
-	kills := 40
+	kills := 25
 	if testing.Short() {
 		kills = 10
 	}

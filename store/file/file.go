@@ -22,8 +22,8 @@
 // Commit has little left to wait for: on a virtual disk that writes 1 GB/s, Commit
 // of 1 GiB took 130 ms where it took 440 without, of 64 MiB 22 ms where it took 35
 // (BenchmarkWrite). Write and ReadAt are one system call each; give them 1 MiB or
-// more. There is no posix_fadvise: from a cold cache POSIX_FADV_SEQUENTIAL made
-// reads of 1 MiB two to five times slower, and others no faster.
+// more. No posix_fadvise: from a cold cache POSIX_FADV_SEQUENTIAL made reads of
+// 1 MiB two to five times slower, and POSIX_FADV_RANDOM helped smaller ones only.
 //
 // # What the file system brings with it
 //

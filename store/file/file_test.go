@@ -21,15 +21,36 @@ import (
 )
 
 func TestStore(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		open func(t *testing.T) store.Store
-	}{
-		{"absolute", func(t *testing.T) store.Store { return New(filepath.Join(t.TempDir(), "not", "made")) }},
-		{"relative", func(t *testing.T) store.Store { t.Chdir(t.TempDir()); return New("../not/made") }},
-		{"here", func(t *testing.T) store.Store { t.Chdir(t.TempDir()); return New("") }},
-	} {
-		t.Run(c.name, func(t *testing.T) { storetest.Run(t, c.open) })
+	storetest.Run(t, func(t *testing.T) store.Store { return New(filepath.Join(t.TempDir(), "not", "made")) })
+}
+
+func TestStoreHere(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store { t.Chdir(t.TempDir()); return New("") })
+}
+
+func TestRelativeRoot(t *testing.T) {
+	for _, root := range []string{"..", "not/made", "../not/made/", "./x"} {
+		base := t.TempDir()
+		here := filepath.Join(base, "here")
+		must(t, os.Mkdir(here, 0o777))
+		t.Chdir(here)
+		s := New(root)
+		put(t, s, "a/b/c", "x")
+		if got, err := list(t, s, "a/"); !slices.Equal(got, []string{"a/b/c"}) || err != nil {
+			t.Errorf("List in %q = %q, %v", root, got, err)
+		}
+		if got, err := os.ReadFile(filepath.Join(here, root, "a", "b", "c")); string(got) != "x" || err != nil {
+			t.Errorf("%q: %q, %v", root, got, err)
+		}
+		unlock, err := s.Lock(t.Context(), "d/lock", "x")
+		must(t, err)
+		must(t, unlock())
+		must(t, s.Remove(t.Context(), "a/b/c"))
+		if root == ".." {
+			holds(t, base, "here/")
+		} else {
+			holds(t, filepath.Join(here, root))
+		}
 	}
 }
 
