@@ -1,7 +1,7 @@
 // Gendata makes photo-like image data sets for tests and benchmarks.
 //
 //	go run ./tools/gendata DIR [flags]
-//	go run ./tools/gendata stats DIR
+//	go run ./tools/gendata stats DIR...
 package main
 
 import (
@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.SortFlags = false
 	g.add(f)
 	f.Usage = func() {
-		fmt.Fprintf(stderr, "Usage:\n  gendata DIR [flags]   make a tree of images in DIR\n  gendata stats DIR     show what the JPEG files of a tree are like\n\nFlags:\n%s",
+		fmt.Fprintf(stderr, "Usage:\n  gendata DIR [flags]   make a tree of images in DIR\n  gendata stats DIR...  show what the JPEG files of trees are like, side by side\n\nFlags:\n%s",
 			f.FlagUsages())
 	}
 	if err := f.Parse(args); err != nil {
@@ -80,6 +80,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return nil
 		}
 		return err
+	}
+	if f.NArg() > 1 && f.Arg(0) == "stats" {
+		return stats(ctx, f.Args()[1:], stdout, stderr)
 	}
 	if f.NArg() != 1 {
 		f.Usage()

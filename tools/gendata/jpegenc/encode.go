@@ -209,23 +209,27 @@ func segment(dst []byte, marker byte, parts ...[]byte) []byte {
 	return dst
 }
 
-// setQuality scales the tables of T.81 K.1 as libjpeg does.
+// setQuality makes the encoder's quantisers.
 func (e *Encoder) setQuality(quality int) {
 	e.quality = quality
+	e.tables[0], e.tables[1] = Tables(quality)
+	for i := range e.tables {
+		e.quant[i] = newQuantiser(&e.tables[i])
+	}
+}
+
+// Tables returns libjpeg's quantisation tables of a quality, 1 to 100, in zigzag
+// order: those of T.81 K.1, scaled.
+func Tables(quality int) (lumaTable, chromaTable [64]uint8) {
 	scale := 200 - 2*quality
 	if quality < 50 {
 		scale = 5000 / quality
 	}
-	for i, base := range []*[64]uint8{&luma, &chroma} {
-		var scaled [64]uint8
-		for j, v := range base {
-			scaled[j] = uint8(min(max((int(v)*scale+50)/100, 1), 255))
-		}
-		for k, j := range natural {
-			e.tables[i][k] = scaled[j]
-		}
-		e.quant[i] = newQuantiser(&scaled)
+	scaled := func(v uint8) uint8 { return uint8(min(max((int(v)*scale+50)/100, 1), 255)) }
+	for k, i := range natural {
+		lumaTable[k], chromaTable[k] = scaled(luma[i]), scaled(chroma[i])
 	}
+	return lumaTable, chromaTable
 }
 
 // The tables of T.81 K.1.

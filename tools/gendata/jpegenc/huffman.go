@@ -1,5 +1,7 @@
 package jpegenc
 
+import "bytes"
+
 // spec is a Huffman table as a DHT segment holds it.
 type spec struct {
 	count  [16]uint8 // codes of length 1 to 16
@@ -108,6 +110,16 @@ func optimal(freq *[256]int32) spec {
 		}
 	}
 	return s
+}
+
+// IsStandardTable tells whether a Huffman table, of class 0 (DC) or 1 (AC) and number
+// id, is that of T.81 K.3. count and values are as in a DHT segment.
+func IsStandardTable(class, id int, count, values []byte) bool {
+	if class > 1 || id > 1 {
+		return false
+	}
+	s := &standard[class<<1|id]
+	return bytes.Equal(s.count[:], count) && bytes.Equal(s.values, values)
 }
 
 // standard is the tables of T.81 K.3, by slot.

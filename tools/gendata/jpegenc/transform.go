@@ -68,10 +68,11 @@ type quantiser struct {
 	half, inverse [64]uint32
 }
 
+// newQuantiser makes the quantiser of a table in zigzag order.
 func newQuantiser(table *[64]uint8) *quantiser {
 	q := new(quantiser)
-	for i, v := range table {
-		d := uint64(v) * 8
+	for k, i := range natural {
+		d := uint64(table[k]) * 8
 		q.half[i] = uint32(d / 2)
 		q.inverse[i] = uint32(1<<32/d + 1)
 	}

@@ -270,10 +270,10 @@ type generator struct {
 	mu        sync.Mutex // guards report's counts
 }
 
-// job is a run of numbers that one worker does in a row.
+// job is numbers that one worker does in a row: begin, begin+step, … below end.
 type job struct {
-	make       func(w *worker, i int) error
-	begin, end int
+	make             func(w *worker, i int) error
+	begin, end, step int
 }
 
 // worker is what one goroutine keeps from file to file.
@@ -306,7 +306,6 @@ func (g *generator) run(ctx context.Context, workers int) error {
 	case g.config.From != "":
 		makeOne, files, chunk = (*worker).copies, len(g.sources), 1
 	case g.config.Tiny:
-		chunk = 1024
 		makeOne = func(w *worker, i int) error {
 			data, ext := little.file(w.buf[:0], g.config.Seed, i)
 			w.buf = data
@@ -327,12 +326,25 @@ func (g *generator) run(ctx context.Context, workers int) error {
 			}
 		}
 		for i := range g.report.Odd {
-			if !send(job{(*worker).oddFile, i, i + 1}) {
+			if !send(job{(*worker).oddFile, i, i + 1, 1}) {
 				return ctx.Err()
 			}
 		}
+		if g.config.Tiny {
+			// A folder at a time: file systems make such files twice as fast.
+			begin := 0
+			for _, end := range g.layout.ends {
+				for class := range min(g.layout.classes, end-begin) {
+					if !send(job{makeOne, begin + class, end, g.layout.classes}) {
+						return ctx.Err()
+					}
+				}
+				begin = end
+			}
+			return nil
+		}
 		for begin := 0; begin < files; begin += chunk {
-			if !send(job{makeOne, begin, min(begin+chunk, files)}) {
+			if !send(job{makeOne, begin, min(begin+chunk, files), 1}) {
 				return ctx.Err()
 			}
 		}
@@ -344,7 +356,7 @@ func (g *generator) run(ctx context.Context, workers int) error {
 			w.odd = oddities{lib: lib, painter: w.painter}
 			for j := range jobs {
 				before := w.done
-				for i := j.begin; i < j.end; i++ {
+				for i := j.begin; i < j.end; i += j.step {
 					if err := j.make(w, i); err != nil {
 						return err
 					}
