@@ -19,24 +19,17 @@ type openedDir struct {
 }
 
 func openDir(path string) (*openedDir, error) {
-	fd, err := restart(func() (int, error) {
-		return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	})
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	d := &openedDir{fd: fd, buf: make([]byte, 32<<10)}
-	d.refs.Store(1)
-	return d, nil
-}
-
-// restart calls f until no signal interrupts it.
-func restart(f func() (int, error)) (int, error) {
 	for {
-		n, err := f()
-		if err != unix.EINTR {
-			return n, err
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err == unix.EINTR {
+			continue
 		}
+		if err != nil {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+		d := &openedDir{fd: fd, buf: make([]byte, 32<<10)}
+		d.refs.Store(1)
+		return d, nil
 	}
 }
 
@@ -53,7 +46,10 @@ func (d *openedDir) release() {
 // Names that begin with a dot are left out.
 func (d *openedDir) next(prefix string) ([]child, error) {
 	for {
-		n, err := restart(func() (int, error) { return unix.ReadDirent(d.fd, d.buf) })
+		n, err := unix.ReadDirent(d.fd, d.buf)
+		if err == unix.EINTR {
+			continue
+		}
 		if err != nil {
 			return nil, &fs.PathError{Op: "readdir", Path: prefix, Err: err}
 		}
@@ -96,8 +92,14 @@ func parseDirents(b []byte, prefix string) []child {
 // stat looks at a child of the folder, following links.
 func (d *openedDir) stat(c child, prefix string) (k kind, size, modTime int64, err error) {
 	var st unix.Stat_t
-	if _, err := restart(func() (int, error) { return 0, unix.Fstatat(d.fd, c.path[len(prefix):], &st, 0) }); err != nil {
-		return other, 0, 0, err
+	for {
+		err := unix.Fstatat(d.fd, c.path[len(prefix):], &st, 0)
+		if err == nil {
+			break
+		}
+		if err != unix.EINTR {
+			return other, 0, 0, err
+		}
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:

@@ -341,7 +341,7 @@ func TestSameForAllWorkers(t *testing.T) {
 // One large folder is handed out among the workers.
 func TestLargeFolder(t *testing.T) {
 	root := t.TempDir()
-	const n = 20_000
+	const n = 5000
 	for i := range n {
 		if err := os.WriteFile(filepath.Join(root, fmt.Sprintf("img.%07d.jpg", i)), nil, 0o644); err != nil {
 			t.Fatal(err)
@@ -363,7 +363,7 @@ func TestLargeFolder(t *testing.T) {
 // When very many folders wait, they are read at once.
 func TestManyFolders(t *testing.T) {
 	root := t.TempDir()
-	const n = maxWaiting + 5_000
+	const n = maxWaiting + 700
 	for i := range n {
 		if err := os.Mkdir(filepath.Join(root, fmt.Sprintf("d%d", i)), 0o755); err != nil {
 			t.Fatal(err)

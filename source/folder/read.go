@@ -17,12 +17,12 @@ func changed(loc source.Location, format string, args ...any) error {
 // readErr makes an error of one file of what the system says, or leaves it.
 func readErr(loc source.Location, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return changed(loc, "vanished: %w", err)
+		return changed(loc, "vanished: %w", bare(err))
 	}
 	if isFatal(err) {
 		return fmt.Errorf("%q: %w", loc.Name, err)
 	}
-	return &source.EntryError{Path: loc.Name, Err: err}
+	return &source.EntryError{Path: loc.Name, Err: bare(err)}
 }
 
 // check compares a file with what was planned.

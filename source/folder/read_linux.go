@@ -16,15 +16,16 @@ func Read(ctx context.Context, loc source.Location, buf []byte) ([]byte, error) 
 		return nil, err
 	}
 	// With O_NONBLOCK, a pipe that has taken the file's place does not block.
-	fd, err := restart(func() (int, error) {
-		return unix.Open(loc.Name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	})
+	fd, err := unix.Open(loc.Name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	for err == unix.EINTR {
+		fd, err = unix.Open(loc.Name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	}
 	if err != nil {
 		return nil, readErr(loc, err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if _, err := restart(func() (int, error) { return 0, unix.Fstat(fd, &st) }); err != nil {
+	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, readErr(loc, err)
 	}
 	if err := check(loc, st.Mode&unix.S_IFMT == unix.S_IFREG, st.Size, st.Mtim.Nano()); err != nil {
@@ -35,15 +36,16 @@ func Read(ctx context.Context, loc source.Location, buf []byte) ([]byte, error) 
 		return nil, err
 	}
 	for n := 0; n < len(data); {
-		// One call reads at most 2 GiB.
-		m, err := restart(func() (int, error) { return unix.Read(fd, data[n:]) })
-		if err != nil {
+		m, err := unix.Read(fd, data[n:]) // at most 2 GiB a call
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
 			return nil, readErr(loc, err)
-		}
-		if m == 0 {
+		case m == 0:
 			return nil, changed(loc, "it ends after %d bytes, not %d", n, loc.Size)
+		default:
+			n += m
 		}
-		n += m
 	}
 	return data, nil
 }

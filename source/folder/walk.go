@@ -52,7 +52,7 @@ type walk struct {
 const (
 	// maxWaiting bounds the stack: when so many folders wait, those found are read
 	// at once, as long as the tree is not deeper than maxNesting.
-	maxWaiting = 10_000
+	maxWaiting = 1000
 	maxNesting = 32
 )
 
@@ -202,9 +202,9 @@ func (w *walk) look(p *pass.Pass, n *node, d *openedDir, children []child, nesti
 			return false
 		}
 		name := c.path[len(n.prefix):]
-		rel := n.rel + name
-		if filepath.Separator == '/' {
-			rel = c.path[len(w.f.root):] // the same bytes, without a copy of them
+		rel := c.path[len(w.f.root):] // the same bytes as n.rel + name, not copied
+		if filepath.Separator != '/' {
+			rel = n.rel + name
 		}
 		switch c.kind {
 		case other:

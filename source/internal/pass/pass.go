@@ -53,11 +53,7 @@ func Run(ctx context.Context, goroutines func() []func(*Pass)) iter.Seq2[source.
 			}
 			for i := range batch {
 				item := &batch[i]
-				if !yield(item.Entry, item.Err) {
-					return
-				}
-				var entry *source.EntryError
-				if item.Err != nil && !errors.As(item.Err, &entry) {
+				if !yield(item.Entry, item.Err) || item.Err != nil && !ofOneEntry(item.Err) {
 					return
 				}
 			}
@@ -71,6 +67,11 @@ func Run(ctx context.Context, goroutines func() []func(*Pass)) iter.Seq2[source.
 			yield(source.Entry{}, context.Cause(run))
 		}
 	}
+}
+
+func ofOneEntry(err error) bool {
+	var entry *source.EntryError
+	return errors.As(err, &entry)
 }
 
 // Context is done when the pass is over.
