@@ -90,19 +90,12 @@ func (s *Store) at(name string) string { return filepath.Join(s.root, filepath.F
 // fault is err, of the operation op on the object at path, for the user's eyes:
 // with the object's path in place of a temporary one, and with advice.
 func fault(op, path string, err error) error {
-	for {
-		switch e := err.(type) {
-		case *fs.PathError:
-			err = e.Err
-			continue
-		case *os.LinkError:
-			err = e.Err
-			continue
-		case *os.SyscallError:
-			err = e.Err
-			continue
-		}
-		break
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	} else if e, ok := errors.AsType[*os.LinkError](err); ok {
+		err = e.Err
+	} else if e, ok := errors.AsType[*os.SyscallError](err); ok {
+		err = e.Err
 	}
 	if noSpace(err) {
 		err = fmt.Errorf("%w: %w: make room on the disk or in the quota, then run the same command again", store.ErrNoSpace, err)

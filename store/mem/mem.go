@@ -142,29 +142,33 @@ func (w *writer) Commit(ctx context.Context) error {
 	if w.done {
 		return fault("commit", w.name, fs.ErrClosed)
 	}
-	defer w.Abort()
+	data, swept := w.end()
 	if err := ctx.Err(); err != nil {
 		return fault("commit", w.name, err)
 	}
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
-	if _, ok := w.s.unfinished[w]; !ok {
+	if swept {
 		return fault("commit", w.name, fmt.Errorf("%w: it was swept while it was written", fs.ErrNotExist))
 	}
-	info := store.Info{Name: w.name, Size: int64(len(w.data)), ModTime: time.Now()}
-	w.s.objects[w.name] = object{info, w.data}
+	info := store.Info{Name: w.name, Size: int64(len(data)), ModTime: time.Now()}
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.s.objects[w.name] = object{info, data}
 	return nil
 }
 
 func (w *writer) Abort() error {
-	if w.done {
-		return nil
-	}
-	w.done, w.data = true, nil
+	w.end()
+	return nil
+}
+
+// end ends writing; it returns what was written and whether a Sweep has dropped it.
+func (w *writer) end() (data []byte, swept bool) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
+	_, ok := w.s.unfinished[w]
 	delete(w.s.unfinished, w)
-	return nil
+	data, w.data, w.done = w.data, nil, true
+	return data, !ok
 }
 
 // List yields the objects whose names begin with prefix, as they are when the
