@@ -75,5 +75,6 @@ func parseTree(ctx context.Context, dir string, stderr io.Writer) ([]jpegstat.Fi
 			return nil
 		})
 	}
-	return files, group.Wait()
+	err := group.Wait()
+	return files, err
 }

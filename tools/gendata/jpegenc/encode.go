@@ -99,7 +99,7 @@ func (e *Encoder) Append(dst []byte, p *Picture, opt *Options) ([]byte, error) {
 		} else if p.Model != CMYK {
 			c.table = 1
 		}
-		w, h := p.planeSize(i)
+		w, h := p.PlaneSize(i)
 		c.transform(e.quant[c.table], p.Planes[i], w, h, mcuAcross, mcuDown)
 	}
 

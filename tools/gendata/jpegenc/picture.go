@@ -111,8 +111,8 @@ type Picture struct {
 // ErrPicture is wrapped by the errors for pictures that cannot be encoded.
 var ErrPicture = errors.New("jpegenc: illegal picture")
 
-// planeSize returns the size of plane i in samples.
-func (p *Picture) planeSize(i int) (w, h int) {
+// PlaneSize returns the size of plane i in samples.
+func (p *Picture) PlaneSize(i int) (w, h int) {
 	if i == 0 || i == 3 {
 		return p.Width, p.Height
 	}
@@ -131,7 +131,7 @@ func (p *Picture) validate() error {
 		return fmt.Errorf("%w: a grey or CMYK picture is not subsampled", ErrPicture)
 	}
 	for i := range p.Model.Planes() {
-		w, h := p.planeSize(i)
+		w, h := p.PlaneSize(i)
 		pl := p.Planes[i]
 		if pl.Stride < w || len(pl.Pix) < (h-1)*pl.Stride+w {
 			return fmt.Errorf("%w: plane %d has %d samples at stride %d, needs %d×%d",
@@ -145,7 +145,7 @@ func (p *Picture) validate() error {
 func NewPicture(width, height int, model Model, sub Subsampling) *Picture {
 	p := &Picture{Width: width, Height: height, Model: model, Sub: sub}
 	for i := range model.Planes() {
-		w, h := p.planeSize(i)
+		w, h := p.PlaneSize(i)
 		p.Planes[i] = Plane{Pix: make([]uint8, w*h), Stride: w}
 	}
 	return p

@@ -68,7 +68,7 @@ var kinds = map[Kind]kindFacts{
 
 // oddities makes odd files, for one goroutine.
 type oddities struct {
-	lib     *photo.Library
+	seed    uint64
 	painter *photo.Painter
 	enc     jpegenc.Encoder
 }
@@ -84,7 +84,7 @@ func (o *oddities) file(kind Kind, i, n int) ([]byte, error) {
 	case NotImage:
 		return notImage(i), nil
 	}
-	spec := o.lib.Spec(oddNumbers + uint64(n))
+	spec := photo.Draw(o.seed, oddNumbers+uint64(n))
 	spec.Model, spec.Sub = jpegenc.YCbCr, jpegenc.S444
 	encode := func() ([]byte, error) {
 		return o.enc.Append(nil, o.painter.Paint(&spec), &spec.Options)

@@ -287,14 +287,14 @@ type worker struct {
 }
 
 func (g *generator) run(ctx context.Context, workers int) error {
-	lib := photo.NewLibrary(g.config.Seed)
+	lib := photo.NewLibrary()
 	little, err := newTiny()
 	if err != nil {
 		return err
 	}
 
 	makeOne, files, chunk := func(w *worker, i int) error {
-		spec := lib.Spec(uint64(i))
+		spec := photo.Draw(g.config.Seed, uint64(i))
 		data, err := w.enc.Append(w.buf[:0], w.painter.Paint(&spec), &spec.Options)
 		if err != nil {
 			return fmt.Errorf("photograph %d: %w", i, err)
@@ -352,8 +352,8 @@ func (g *generator) run(ctx context.Context, workers int) error {
 	})
 	for range workers {
 		group.Go(func() error {
-			w := &worker{g: g, painter: lib.NewPainter()}
-			w.odd = oddities{lib: lib, painter: w.painter}
+			w := &worker{g: g, painter: photo.NewPainter(lib)}
+			w.odd = oddities{seed: g.config.Seed, painter: w.painter}
 			for j := range jobs {
 				before := w.done
 				for i := j.begin; i < j.end; i += j.step {
