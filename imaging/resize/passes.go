@@ -10,20 +10,29 @@ func clip(sum int32) uint8 { return uint8(min(max(sum>>precision, 0), 255)) }
 
 // horizontal makes rows of RGB pixels of rows of RGB pixels.
 func horizontal(dst []uint8, dstStride int, src []uint8, srcStride, rows int, a *axis) {
+	first, count := a.first, a.count[:len(a.first)]
 	for y := range rows {
-		out := dst[y*dstStride:][:3*len(a.first)]
+		out := dst[y*dstStride:][:3*len(first)]
 		in := src[y*srcStride:]
-		for x, first := range a.first {
-			weights := a.weights[x*a.stride:][:a.count[x]]
-			p := in[3*first:][:3*len(weights)]
+		for x := range first {
+			weights := a.weights[x*a.stride:][:count[x]]
+			at := 3 * int(first[x])
 			r, g, b := int32(half), int32(half), int32(half)
-			for _, w := range weights {
-				b += w * int32(p[2])
-				g += w * int32(p[1])
-				r += w * int32(p[0])
-				p = p[3:]
+			for ; len(weights) >= 4; weights = weights[4:] {
+				w, p := (*[4]int32)(weights), (*[12]uint8)(in[at:])
+				r += w[0]*int32(p[0]) + w[1]*int32(p[3]) + w[2]*int32(p[6]) + w[3]*int32(p[9])
+				g += w[0]*int32(p[1]) + w[1]*int32(p[4]) + w[2]*int32(p[7]) + w[3]*int32(p[10])
+				b += w[0]*int32(p[2]) + w[1]*int32(p[5]) + w[2]*int32(p[8]) + w[3]*int32(p[11])
+				at += 12
 			}
-			q := out[3*x : 3*x+3]
+			for _, w := range weights {
+				p := (*[3]uint8)(in[at:])
+				r += w * int32(p[0])
+				g += w * int32(p[1])
+				b += w * int32(p[2])
+				at += 3
+			}
+			q := (*[3]uint8)(out[3*x:])
 			q[0], q[1], q[2] = clip(r), clip(g), clip(b)
 		}
 	}
