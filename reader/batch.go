@@ -1,0 +1,169 @@
+package reader
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Tensor is a dense array in a batch's slab. Data begins at a multiple of 64 bytes.
+type Tensor struct {
+	DType DType
+	Shape []int
+	Data  []byte
+}
+
+// Uint8 returns the elements; the tensor must be of DTypeUint8.
+func (t Tensor) Uint8() []uint8 {
+	t.want(DTypeUint8)
+	return t.Data
+}
+
+// Float32 returns the elements; the tensor must be of DTypeFloat32.
+func (t Tensor) Float32() []float32 {
+	t.want(DTypeFloat32)
+	return float32s(t.Data)
+}
+
+func (t Tensor) want(d DType) {
+	if t.DType != d {
+		panic(fmt.Sprintf("reader: the tensor's elements are %s, not %s", t.DType, d))
+	}
+}
+
+// float32s sees memory that is aligned to 64 bytes as numbers, in the machine's
+// byte order.
+func float32s(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}
+
+// Batch is the samples of one step. It is the caller's until Release: its memory
+// is not touched before, and lent to another batch after. What its methods return
+// points into that memory, unless they say otherwise, and must not be used after
+// Release either. The contents may be changed. Any goroutine may hold a batch, and
+// release it.
+type Batch struct {
+	job      *job
+	released atomic.Bool
+	lost     runtime.Cleanup
+}
+
+func newBatch(j *job) *Batch {
+	b := &Batch{job: j}
+	b.lost = runtime.AddCleanup(b, func(j *job) { j.pass.lost(j.number) }, j)
+	return b
+}
+
+// use returns what is in the batch, or panics where it is no longer there.
+func (b *Batch) use() *job {
+	if b.released.Load() {
+		panic("reader: Batch used after Release")
+	}
+	return b.job
+}
+
+// Release gives the batch's memory back to the pass. To release a batch twice, or to
+// use it afterwards, is a bug of the caller that could show as pictures under
+// wrong labels, so it panics.
+func (b *Batch) Release() {
+	if b.released.Swap(true) {
+		panic("reader: Batch released twice")
+	}
+	b.lost.Stop()
+	j := b.job
+	b.job = nil
+	j.pass.giveBack(j)
+}
+
+// Epoch and Number tell the batch's place: Number counts the batches of the epoch
+// from 0.
+func (b *Batch) Epoch() int { return b.use().pass.plan.epoch }
+
+// Number is the batch's place within the epoch, from 0.
+func (b *Batch) Number() int64 { return b.use().number }
+
+// Len is the number of samples.
+func (b *Batch) Len() int { return b.use().n }
+
+// Images is the tensor of the images, whose shape is [Len, height, width, 3] or,
+// under LayoutNCHW, [Len, 3, height, width]. Under DecodeNone there is none: its
+// shape is nil.
+func (b *Batch) Images() Tensor {
+	j := b.use()
+	c := &j.pass.reader.config
+	if c.Decode != DecodeImage {
+		return Tensor{}
+	}
+	side := c.side()
+	shape := []int{j.n, side, side, 3}
+	if c.Layout == LayoutNCHW {
+		shape = []int{j.n, 3, side, side}
+	}
+	return Tensor{DType: c.DType, Shape: shape, Data: j.slab.data[:int64(j.n)*j.pass.imageBytes]}
+}
+
+// Labels are the samples' class numbers; -1 where a sample has none.
+func (b *Batch) Labels() []int64 { return b.use().labels }
+
+// Samples are the samples' numbers in the split, as in Plan.
+func (b *Batch) Samples() []int64 { return b.use().samples }
+
+// Key is the key of sample i. It is the caller's.
+func (b *Batch) Key(i int) string { return string(b.use().key(i)) }
+
+// Keys are all keys. They are the caller's.
+func (b *Batch) Keys() []string {
+	j := b.use()
+	keys := make([]string, j.n)
+	for i := range keys {
+		keys[i] = string(j.key(i))
+	}
+	return keys
+}
+
+// Fields are the names of the fields that Field may return, sorted.
+func (b *Batch) Fields() []string { return b.use().pass.reader.wanted.names }
+
+// Field is the content of a field of sample i; ok is false where the sample has no
+// such field, or Config.Fields does not name it.
+func (b *Batch) Field(i int, name string) (data []byte, ok bool) {
+	j := b.use()
+	names := j.pass.reader.wanted.names
+	at, found := slices.BinarySearch(names, name)
+	if !found || i < 0 || i >= j.n {
+		return nil, false
+	}
+	f := &j.fields[i*len(names)+at]
+	if f.offset == absent {
+		return nil, false
+	}
+	return j.slab.data[f.at : f.at+f.size : f.at+f.size], true
+}
+
+// Skipped are the damaged samples that would have been in this batch, under
+// OnBadSkip. It is the caller's.
+func (b *Batch) Skipped() []*SampleError { return b.use().skipped }
+
+// SampleError says what is wrong with a sample.
+type SampleError struct {
+	// Shard is the shard's file, Key the sample's key and Sample its number.
+	Shard  string
+	Key    string
+	Sample int64
+	// Field is the field that is at fault, which begins at Offset in the shard
+	// before compression; empty and -1 where it is no certain one.
+	Field  string
+	Offset int64
+	Err    error
+}
+
+func (e *SampleError) Error() string {
+	if e.Field == "" {
+		return fmt.Sprintf("shard %s: sample %q: %v", e.Shard, e.Key, e.Err)
+	}
+	return fmt.Sprintf("shard %s: sample %q: field %q at %d: %v", e.Shard, e.Key, e.Field, e.Offset, e.Err)
+}
+
+func (e *SampleError) Unwrap() error { return e.Err }

@@ -1,0 +1,302 @@
+package reader
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"shardify/imaging/resize"
+	"shardify/sample"
+)
+
+// Config says what to read of a data set, in what order, and what to make of it.
+// The zero value is good: it reads the only split (or "train"), shuffled, as uint8
+// batches of 64 images of 224 × 224. It is plain data with a JSON form; a zero
+// field means its default, and Reader.Config shows what was chosen.
+type Config struct {
+	// Split is the split to read: by default the only one, or "train" where there
+	// are several.
+	Split string `json:"split,omitempty"`
+
+	// The order; see Order for these fields. Shuffle may be ShuffleAuto.
+	BatchSize  int     `json:"batch_size,omitempty"`
+	Seed       uint64  `json:"seed,omitempty"`
+	Shuffle    Shuffle `json:"shuffle,omitempty"`
+	Window     int     `json:"window,omitempty"`
+	Lanes      int     `json:"lanes,omitempty"`
+	Interleave int     `json:"interleave,omitempty"`
+	Block      int     `json:"block,omitempty"`
+	Ends       Ends    `json:"ends,omitempty"`
+	// World is the number of ranks (processes that share an epoch), 1 by default,
+	// and Rank, from 0, is which of them this is.
+	World int `json:"world,omitempty"`
+	Rank  int `json:"rank,omitempty"`
+
+	// Decode says what a sample's image becomes.
+	Decode Decode `json:"decode,omitempty"`
+	// Transform is what is done to each image, in this order; by default what
+	// ImageNet's models are evaluated with: Resize 256, CenterCrop 224. The result
+	// must have one size for all images, so one of RandomResizedCrop and
+	// CenterCrop must be there.
+	Transform []Transform `json:"transform,omitempty"`
+	// DType and Layout are those of Batch.Images: by default DTypeUint8 and
+	// LayoutNHWC. Float32 without Normalize is 0 … 1.
+	DType  DType  `json:"dtype,omitempty"`
+	Layout Layout `json:"layout,omitempty"`
+	// Fields are those fields of the samples whose bytes the batches carry,
+	// besides the images: by default none, and all under DecodeNone.
+	Fields []string `json:"fields,omitempty"`
+
+	// OnBad says what becomes of a sample that is damaged.
+	OnBad OnBad `json:"on_bad,omitempty"`
+	// SkipChecksums leaves the fields' CRC-32C unverified.
+	SkipChecksums bool `json:"skip_checksums,omitempty"`
+
+	// Workers is the number of goroutines that verify and decode; by default
+	// runtime.GOMAXPROCS. It changes nothing but the speed.
+	Workers int `json:"workers,omitempty"`
+	// Memory is how many bytes a pass may hold: batches (those that the caller has
+	// not released, too), bytes read and not yet decoded, and the index. A single
+	// sample that is larger is read while nothing else is. The default is room for
+	// four batches, 128 MiB, and the index up to 1 GiB. Not counted is what a
+	// worker decodes into: 3 bytes for each pixel of the largest image.
+	Memory int64 `json:"memory,omitempty"`
+}
+
+// Decode says what a sample's image becomes.
+type Decode string
+
+const (
+	// DecodeImage, the default, makes pixels of the sample's image, which is the
+	// first of its fields jpg, png, webp, gif, bmp and tiff.
+	DecodeImage Decode = "image"
+	// DecodeNone leaves all fields as they are.
+	DecodeNone Decode = "none"
+)
+
+// DType is the type of a tensor's elements.
+type DType string
+
+const (
+	DTypeUint8   DType = "uint8"
+	DTypeFloat32 DType = "float32"
+	DTypeInt64   DType = "int64"
+)
+
+// Layout is the order of the dimensions of images.
+type Layout string
+
+const (
+	// LayoutNHWC has the three channels of a pixel side by side.
+	LayoutNHWC Layout = "nhwc"
+	// LayoutNCHW has an image's channels one after the other.
+	LayoutNCHW Layout = "nchw"
+)
+
+// OnBad says what becomes of a sample whose bytes do not match their checksum when
+// read a second time, or whose image cannot be decoded.
+type OnBad string
+
+const (
+	// OnBadFail, the default, ends the pass with a *SampleError.
+	OnBadFail OnBad = "fail"
+	// OnBadSkip leaves the sample out of its batch, which has that many samples
+	// less; Batch.Skipped reports it. The number of batches stays.
+	OnBadSkip OnBad = "skip"
+)
+
+// Transform is one step done to an image: exactly one of Resize, CenterCrop,
+// RandomResizedCrop, RandomHorizontalFlip and Normalize is set. Names and meaning
+// are those of torchvision.transforms.v2, with Pillow's resampling.
+type Transform struct {
+	// Resize scales the image so that its shorter side has so many pixels.
+	Resize int `json:"resize,omitempty"`
+	// CenterCrop cuts a square of so many pixels from the middle; what lies
+	// outside the image is black.
+	CenterCrop int `json:"center_crop,omitempty"`
+	// RandomResizedCrop cuts a random part and scales it to a square of so many
+	// pixels.
+	RandomResizedCrop int `json:"random_resized_crop,omitempty"`
+	// RandomHorizontalFlip mirrors the image with this probability.
+	RandomHorizontalFlip float64 `json:"random_horizontal_flip,omitempty"`
+	// Normalize subtracts a mean and divides by a deviation. It needs DTypeFloat32
+	// and comes last.
+	Normalize *Normalize `json:"normalize,omitempty"`
+
+	// Scale and Ratio, for RandomResizedCrop, bound the part's area as a fraction
+	// of the image's (by default 0.08 to 1) and its width by its height (by
+	// default 3/4 to 4/3).
+	Scale *[2]float64 `json:"scale,omitempty"`
+	Ratio *[2]float64 `json:"ratio,omitempty"`
+	// Interpolation, for Resize and RandomResizedCrop, is Pillow's filter; bilinear
+	// by default.
+	Interpolation resize.Filter `json:"interpolation,omitempty"`
+}
+
+// Normalize maps each channel x, in 0 … 1, to (x - Mean) / Std.
+type Normalize struct {
+	Mean [3]float64 `json:"mean"`
+	Std  [3]float64 `json:"std"`
+}
+
+// ImageNet is the mean and deviation that torchvision's models expect.
+var ImageNet = Normalize{Mean: [3]float64{0.485, 0.456, 0.406}, Std: [3]float64{0.229, 0.224, 0.225}}
+
+// Order is the part of the configuration that decides the order of samples.
+func (c Config) Order() Order {
+	return Order{
+		Shuffle: c.Shuffle, Seed: c.Seed, Window: c.Window, Lanes: c.Lanes, Interleave: c.Interleave,
+		Block: c.Block, BatchSize: c.BatchSize, World: c.World, Ends: c.Ends,
+	}.withDefaults()
+}
+
+// withDefaults fills in what does not depend on the data set.
+func (c Config) withDefaults() Config {
+	o := c.Order()
+	c.BatchSize, c.World, c.Ends = o.BatchSize, o.World, o.Ends
+	if c.Shuffle != ShuffleAuto {
+		c.Lanes, c.Window, c.Interleave, c.Block = o.Lanes, o.Window, o.Interleave, o.Block
+	}
+	c.Decode = or(c.Decode, DecodeImage)
+	c.DType = or(c.DType, DTypeUint8)
+	c.Layout = or(c.Layout, LayoutNHWC)
+	c.OnBad = or(c.OnBad, OnBadFail)
+	c.Workers = or(c.Workers, runtime.GOMAXPROCS(0))
+	if c.Decode == DecodeImage && c.Transform == nil {
+		c.Transform = []Transform{{Resize: 256}, {CenterCrop: 224}}
+	}
+	return c
+}
+
+func or[T comparable](v, d T) T {
+	var zero T
+	if v == zero {
+		return d
+	}
+	return v
+}
+
+// Validate reports every fault of the configuration at once.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	o := c.Order()
+	if o.Shuffle == ShuffleAuto {
+		o.Shuffle = ShuffleWindow
+	}
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if err := o.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if c.Rank < 0 || c.Rank >= max(1, c.World) {
+		fault("rank: %d is not between 0 and %d, the world less one", c.Rank, max(1, c.World)-1)
+	}
+	choice(&faults, "decode", c.Decode, DecodeImage, DecodeNone)
+	choice(&faults, "dtype", c.DType, DTypeUint8, DTypeFloat32)
+	choice(&faults, "layout", c.Layout, LayoutNHWC, LayoutNCHW)
+	choice(&faults, "on_bad", c.OnBad, OnBadFail, OnBadSkip)
+	between(&faults, "workers", c.Workers, 1, 1<<12)
+	if c.Memory < 0 {
+		fault("memory: %d bytes", c.Memory)
+	}
+	for i, name := range c.Fields {
+		if err := sample.CheckField(name); err != nil {
+			fault("fields: %w", err)
+		} else if slices.Contains(c.Fields[:i], name) {
+			fault("fields: %q is listed twice", name)
+		}
+	}
+	if c.Decode == DecodeNone && c.Transform != nil {
+		fault("transform: there are no images to transform with decode %q", DecodeNone)
+	} else if c.Decode == DecodeImage {
+		faults = append(faults, c.validateTransform()...)
+	}
+	return errors.Join(faults...)
+}
+
+// maxSide bounds the size of the images in a batch.
+const maxSide = 1 << 14
+
+func (c Config) validateTransform() (faults []error) {
+	side := 0
+	for i, t := range c.Transform {
+		fault := func(format string, args ...any) {
+			faults = append(faults, fmt.Errorf("transform %d: "+format, append([]any{i + 1}, args...)...))
+		}
+		set := 0
+		for name, size := range map[string]int{"resize": t.Resize, "center_crop": t.CenterCrop, "random_resized_crop": t.RandomResizedCrop} {
+			if size != 0 {
+				set++
+				if size < 0 || size > maxSide {
+					fault("%s: %d is not between 1 and %d", name, size, maxSide)
+				}
+			}
+		}
+		if p := t.RandomHorizontalFlip; p != 0 {
+			set++
+			if !(p > 0 && p <= 1) {
+				fault("random_horizontal_flip: %v is no probability", p)
+			}
+		}
+		if n := t.Normalize; n != nil {
+			set++
+			for _, s := range n.Std {
+				if !(s > 0) {
+					fault("normalize: a deviation of %v", s)
+				}
+			}
+			if c.DType != DTypeFloat32 {
+				fault("normalize: makes fractions; set dtype to %q", DTypeFloat32)
+			}
+			if i != len(c.Transform)-1 {
+				fault("normalize: must come last")
+			}
+		}
+		if set != 1 {
+			fault("has %d of resize, center_crop, random_resized_crop, random_horizontal_flip and normalize; want one", set)
+		}
+		if _, err := t.Interpolation.MarshalText(); err != nil {
+			fault("interpolation: %w", err)
+		}
+		if t.Interpolation != resize.Bilinear && t.Resize == 0 && t.RandomResizedCrop == 0 {
+			fault("interpolation belongs to resize and random_resized_crop")
+		}
+		if (t.Scale != nil || t.Ratio != nil) && t.RandomResizedCrop == 0 {
+			fault("scale and ratio belong to random_resized_crop")
+		}
+		if s := t.Scale; s != nil && !(s[0] > 0 && s[0] <= s[1] && s[1] <= 1) {
+			fault("scale: %v to %v; want 0 < from ≤ to ≤ 1", s[0], s[1])
+		}
+		if r := t.Ratio; r != nil && !(r[0] > 0 && r[0] <= r[1] && r[1] <= 1000) {
+			fault("ratio: %v to %v; want 0 < from ≤ to ≤ 1000", r[0], r[1])
+		}
+		switch {
+		case t.CenterCrop > 0:
+			side = t.CenterCrop
+		case t.RandomResizedCrop > 0:
+			side = t.RandomResizedCrop
+		case t.Resize > 0 && side > 0:
+			side = t.Resize // a square stays one
+		}
+	}
+	if side == 0 {
+		faults = append(faults, errors.New("transform: images would differ in size; add center_crop or random_resized_crop"))
+	}
+	return faults
+}
+
+// side is the width and height of the images that Transform makes.
+func (c Config) side() (side int) {
+	for _, t := range c.Transform {
+		switch {
+		case t.CenterCrop > 0:
+			side = t.CenterCrop
+		case t.RandomResizedCrop > 0:
+			side = t.RandomResizedCrop
+		case t.Resize > 0 && side > 0:
+			side = t.Resize
+		}
+	}
+	return side
+}

@@ -1,0 +1,158 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"shardify/index"
+	"shardify/shard"
+)
+
+// fetchers is how many reads of a store are under way at once: enough to keep an
+// SSD's queue filled. Reads from the page cache need no more than one a core.
+const fetchers = 8
+
+// fetch does the reads that the scheduler sends, and hands on the samples whose
+// last piece has come.
+func (p *pass) fetch() {
+	for {
+		select {
+		case r := <-p.reads:
+			if r.before != nil {
+				select {
+				case <-r.before:
+				case <-p.ctx.Done():
+					return
+				}
+			}
+			if p.read(r) != nil {
+				return
+			}
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+// read does one read. Its error is that the pass is over.
+func (p *pass) read(r *read) error {
+	j, pieces := r.job, r.pieces
+	start := time.Now()
+	parsed, err := p.load(r)
+	p.counters.fetchBusy.since(start)
+	p.counters.readBytes.Add(r.size)
+	for i := range pieces {
+		q := &pieces[i]
+		if err != nil {
+			j.fail(int(q.slot), p.pieceError(j, q, err))
+			if q.field < 0 {
+				p.unuse(r)
+			}
+			continue
+		}
+		data := parsed
+		if !r.parse {
+			data = r.data[q.offset-r.offset:][:q.size:q.size]
+		}
+		if q.field < 0 {
+			j.images[q.slot].data, j.images[q.slot].read = data, r
+		} else if r.at < 0 {
+			copy(j.slab.data[p.extent(j, q).at:], data)
+		}
+	}
+	if r.after != nil {
+		close(r.after)
+	}
+	p.unuse(r)
+	// From a slot's last piece on it is the next stage's; r is the job's, which
+	// may be used again after the last one.
+	for i := range pieces {
+		slot := int(pieces[i].slot)
+		if j.missing[slot].Add(-1) == 0 {
+			if err := p.hand(task{j, slot}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pieceError is err of a read for the slot of one of its pieces.
+func (p *pass) pieceError(j *job, q *piece, err error) error {
+	if q.parse && errors.Is(err, shard.ErrChecksum) {
+		return j.sampleError(int(q.slot), p.fieldName(j, q), q.offset, err)
+	}
+	return err
+}
+
+// fieldName is the name of the field that q is.
+func (p *pass) fieldName(j *job, q *piece) string {
+	if q.field < 0 {
+		return imageNames[j.images[q.slot].name]
+	}
+	return p.reader.wanted.names[q.field]
+}
+
+// extent is the field that q is.
+func (p *pass) extent(j *job, q *piece) *extent {
+	if q.field < 0 {
+		return &j.images[q.slot]
+	}
+	return &j.fields[int(q.slot)*len(p.reader.wanted.names)+int(q.field)]
+}
+
+// hand gives a sample to the workers.
+func (p *pass) hand(t task) error {
+	select {
+	case p.tasks <- t:
+		return nil
+	case <-p.ctx.Done():
+		return context.Cause(p.ctx)
+	}
+}
+
+// unuse says that one user less needs r's block.
+func (p *pass) unuse(r *read) {
+	if r.users.Add(-1) == 0 && r.block != nil {
+		b := r.block
+		r.block = nil
+		p.pool.put(b)
+	}
+}
+
+// load fills r.data, or where the read is to be parsed returns the field.
+func (p *pass) load(r *read) (parsed []byte, err error) {
+	f, err := p.reader.files.acquire(p.ctx, fileKey{r.shard, r.stream})
+	if err != nil {
+		return nil, err
+	}
+	defer p.reader.files.release(f)
+	if !r.parse {
+		return nil, p.readFull(f, r.data, r.offset)
+	}
+	j, q := r.job, &r.pieces[0]
+	x := p.extent(j, q)
+	row := index.Row{Key: string(j.key(int(q.slot))), Offset: q.offset, Size: q.size}
+	field := index.FieldRow{Name: p.fieldName(j, q), Offset: notVerbatim, Size: x.size, CRC32C: x.crc}
+	parsed, err = f.file.ReadField(p.ctx, &row, &field, r.data[:0])
+	if errors.Is(err, shard.ErrChecksum) {
+		p.counters.rereads.Add(1)
+		parsed, err = f.file.ReadField(p.ctx, &row, &field, r.data[:0])
+	}
+	return parsed, err
+}
+
+// readFull fills data from offset on.
+func (p *pass) readFull(f *fileEntry, data []byte, offset int64) error {
+	n, err := f.file.ReadAt(p.ctx, data, offset)
+	switch {
+	case n == len(data):
+		return nil
+	case err == nil || errors.Is(err, io.EOF):
+		err = fmt.Errorf("shard %s: %w: it ends at byte %d", p.reader.shardPath(f.key.shard), shard.ErrTruncated, offset+int64(n))
+	}
+	return fmt.Errorf("%d bytes at %d: %w", len(data), offset, err)
+}

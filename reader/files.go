@@ -1,0 +1,117 @@
+package reader
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"shardify/dataset"
+)
+
+// maxOpen bounds the shards that are kept open while nobody reads them; systems
+// allow 256 files and more.
+const maxOpen = 128
+
+// files keeps the shards that were read last open, for all passes of a reader.
+type files struct {
+	open func(ctx context.Context, shard int32) (*dataset.ShardFile, error)
+
+	mu      sync.Mutex
+	entries map[fileKey]*fileEntry
+	idle    *list.List // of *fileEntry that nobody uses, the last used in front
+	closed  bool
+}
+
+// fileKey is a shard, and which of several files open on it.
+type fileKey struct{ shard, stream int32 }
+
+type fileEntry struct {
+	key   fileKey
+	file  *dataset.ShardFile
+	users int
+	at    *list.Element
+	ready chan struct{}
+	err   error
+}
+
+func newFiles(open func(ctx context.Context, shard int32) (*dataset.ShardFile, error)) *files {
+	return &files{open: open, entries: map[fileKey]*fileEntry{}, idle: list.New()}
+}
+
+// acquire returns an open shard for use until release.
+func (f *files) acquire(ctx context.Context, key fileKey) (*fileEntry, error) {
+	for {
+		f.mu.Lock()
+		e := f.entries[key]
+		if e == nil {
+			e = &fileEntry{key: key, users: 1, ready: make(chan struct{})}
+			f.entries[key] = e
+			f.mu.Unlock()
+			e.file, e.err = f.open(ctx, key.shard)
+			if e.err != nil {
+				f.mu.Lock()
+				delete(f.entries, key)
+				f.mu.Unlock()
+			}
+			close(e.ready)
+			return e, e.err
+		}
+		e.users++
+		if e.at != nil {
+			f.idle.Remove(e.at)
+			e.at = nil
+		}
+		f.mu.Unlock()
+		<-e.ready
+		if e.err == nil {
+			return e, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		// The one that opened it may have been cancelled: try for ourselves.
+	}
+}
+
+func (f *files) release(e *fileEntry) {
+	f.mu.Lock()
+	var old []*fileEntry
+	if e.users--; e.users == 0 {
+		e.at = f.idle.PushFront(e)
+		old = f.shed()
+	}
+	f.mu.Unlock()
+	for _, e := range old {
+		e.file.Close() // it was only read
+	}
+}
+
+// shed takes out the idle files that are too many.
+func (f *files) shed() (old []*fileEntry) {
+	limit := maxOpen
+	if f.closed {
+		limit = 0
+	}
+	for f.idle.Len() > limit {
+		e := f.idle.Remove(f.idle.Back()).(*fileEntry)
+		e.at = nil
+		delete(f.entries, e.key)
+		old = append(old, e)
+	}
+	return old
+}
+
+// close closes the files, those in use when they are released.
+func (f *files) close() error {
+	f.mu.Lock()
+	f.closed = true
+	old := f.shed()
+	f.mu.Unlock()
+	var first error
+	for _, e := range old {
+		if err := e.file.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}

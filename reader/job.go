@@ -1,0 +1,179 @@
+package reader
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// job is a batch on its way through the stages. Its arrays are used again.
+type job struct {
+	pass   *pass
+	number int64
+	// n is the number of slots, one for each sample; slot i's image is the i-th of
+	// the slab.
+	n       int
+	slab    *block
+	samples []int64
+	labels  []int64
+	keys    []byte
+	keyEnds []int32
+	shards  []int32
+	// images has the image of each slot (under DecodeImage), fields for each slot
+	// those of wanted.names.
+	images []extent
+	fields []extent
+	// faults has each slot's error: a *SampleError, which concerns it alone, or
+	// what ended the pass.
+	mu      sync.Mutex // of faults
+	faults  []error
+	skipped []*SampleError
+	// fatal ends the pass at this place; the job has nothing else.
+	fatal error
+
+	// pieces are what must be read, in the order of the shards' bytes.
+	pieces []piece
+	reads  []read
+	// missing counts the pieces of each slot that are not read yet; left counts
+	// the slots that are not done. done gets a value when left becomes 0.
+	missing []atomic.Int32
+	empty   []bool // slots of which nothing is to be read
+	left    atomic.Int32
+	done    chan struct{}
+}
+
+// extent is where a field lies, and later where its bytes are.
+type extent struct {
+	offset, size int64
+	crc          uint32
+	name         uint8
+	// at is the field's place in the slab; data the bytes of an image.
+	at   int64
+	data []byte
+	read *read
+}
+
+// piece is a field that is to be read for a slot.
+type piece struct {
+	shard, stream int32
+	slot, field   int32 // field -1 is the image
+	offset, size  int64
+	parse         bool // out of the whole sample
+}
+
+// read is one read of a store, of neighbouring pieces.
+type read struct {
+	job           *job
+	shard, stream int32
+	offset, size  int64
+	pieces        []piece
+	// block is memory that goes back to the pool when users is 0; nil where data
+	// is part of the slab.
+	block *block
+	data  []byte
+	// at is data's place in the slab; -1 where it has a block.
+	at    int64
+	users atomic.Int32
+	// parse: the only piece must be parsed out of its sample.
+	parse bool
+	// before is closed when the read before it on a stream that only goes forward
+	// has been done, and after when this one has; both nil for others.
+	before, after chan struct{}
+}
+
+func (j *job) key(i int) []byte {
+	from := int32(0)
+	if i > 0 {
+		from = j.keyEnds[i-1]
+	}
+	return j.keys[from:j.keyEnds[i]]
+}
+
+// sampleError names slot i and the field that f is.
+func (j *job) sampleError(i int, field string, offset int64, err error) *SampleError {
+	r := j.pass.reader
+	return &SampleError{
+		Shard: r.shardPath(j.shards[i]),
+		Key:   string(j.key(i)), Sample: j.samples[i], Field: field, Offset: offset, Err: err,
+	}
+}
+
+// reset prepares a job for n slots.
+func (j *job) reset(number int64, n, names int, image bool) {
+	j.number, j.n, j.slab, j.skipped = number, n, nil, nil
+	j.labels = sized(j.labels, n)
+	j.keys, j.keyEnds = j.keys[:0], sized(j.keyEnds, n)
+	j.shards = sized(j.shards, n)
+	j.faults = sized(j.faults, n)
+	clear(j.faults)
+	j.fields = sized(j.fields, n*names)
+	if image {
+		j.images = sized(j.images, n)
+	}
+	j.empty = sized(j.empty, n)
+	j.pieces, j.reads = j.pieces[:0], j.reads[:0]
+	if cap(j.missing) < n {
+		j.missing = make([]atomic.Int32, n)
+	}
+	j.missing = j.missing[:n]
+	for i := range j.missing {
+		j.missing[i].Store(0)
+	}
+	j.left.Store(int32(n))
+}
+
+func sized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n, n+n/4)
+	}
+	return s[:n]
+}
+
+// fail notes what is wrong with slot i; the first fault stays.
+func (j *job) fail(i int, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.faults[i] == nil {
+		j.faults[i] = err
+	}
+}
+
+// failed says whether slot i has a fault; call it when its pieces are read.
+func (j *job) failed(i int) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.faults[i] != nil
+}
+
+// finish ends slot i.
+func (j *job) finish() {
+	if j.left.Add(-1) == 0 {
+		j.done <- struct{}{}
+	}
+}
+
+// compact takes the slots with a *SampleError out, moving those behind them up.
+func (j *job) compact() {
+	names := len(j.pass.reader.wanted.names)
+	size := j.pass.imageBytes
+	kept, keyEnd := 0, int32(0)
+	for i := range j.n {
+		if e, bad := j.faults[i].(*SampleError); bad {
+			j.skipped = append(j.skipped, e)
+			continue
+		}
+		key := j.key(i)
+		if kept < i {
+			j.samples[kept], j.labels[kept], j.shards[kept] = j.samples[i], j.labels[i], j.shards[i]
+			copy(j.fields[kept*names:][:names], j.fields[i*names:][:names])
+			if size > 0 {
+				copy(j.slab.data[int64(kept)*size:][:size], j.slab.data[int64(i)*size:][:size])
+			}
+			key = j.keys[keyEnd : keyEnd+int32(copy(j.keys[keyEnd:], key))]
+		}
+		keyEnd += int32(len(key))
+		j.keyEnds[kept] = keyEnd // kept < i, or the end is what it was
+		kept++
+	}
+	j.n = kept
+	j.samples, j.labels, j.keyEnds = j.samples[:kept], j.labels[:kept], j.keyEnds[:kept]
+}

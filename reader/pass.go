@@ -1,0 +1,185 @@
+package reader
+
+import (
+	"context"
+	"iter"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pass is one epoch being read. The goroutine that ranges over Reader.Epoch is its
+// last stage and owns all the others, which are
+//
+//	schedule   1          plan → jobs and reads, memory
+//	fetch      fetchers   reads → bytes
+//	decode     Workers    bytes → verified fields and pixels, in the batch's slab
+type pass struct {
+	reader   *Reader
+	plan     *Plan
+	counters *counters
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	pool     *pool
+	// imageBytes is the size of one image in a slab; 0 under DecodeNone.
+	imageBytes int64
+
+	reads chan *read
+	tasks chan task
+	// ready has the jobs in the order of batches, finished or not.
+	ready chan *job
+	idle  chan *job
+	wg    sync.WaitGroup
+	leak  atomic.Pointer[error]
+}
+
+// task is a slot whose pieces have all been read.
+type task struct {
+	job  *job
+	slot int
+}
+
+// ahead bounds the batches under way, where memory does not.
+const ahead = 32
+
+// Epoch reads an epoch and yields its batches in the order of the plan: exactly
+// Len of them. Every range is a fresh pass. The batches are the caller's, who must
+// Release each; a pass that has lent all its memory waits until one comes back, and
+// one that finds a batch dropped without Release ends with an error.
+//
+// A non-nil error is the last thing yielded. It is the first in the order of
+// batches, however many workers there are: those before it are yielded. Leaving the
+// loop, a panic in it, the end of ctx and Reader.Close end all of the pass's
+// goroutines before the range statement is left; batches that are still held stay
+// good.
+func (r *Reader) Epoch(ctx context.Context, epoch int) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		p, err := r.newPass(ctx, epoch)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer p.end()
+		p.start()
+		for {
+			start := time.Now()
+			b, err := p.next()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if b == nil {
+				return
+			}
+			asked := p.counters.delivered(start, b)
+			more := yield(b, nil)
+			p.counters.heldBusy.since(asked)
+			if !more {
+				return
+			}
+		}
+	}
+}
+
+func (r *Reader) newPass(ctx context.Context, epoch int) (*pass, error) {
+	plan, err := NewPlan(r.counts, r.config.Order(), epoch)
+	if err != nil {
+		return nil, err
+	}
+	p := &pass{
+		reader: r, plan: plan, counters: &r.counters,
+		pool:       newPool(r.poolBytes),
+		imageBytes: r.imageBytes,
+		reads:      make(chan *read, 2*fetchers),
+		tasks:      make(chan task, 2*r.config.Workers),
+		ready:      make(chan *job, ahead),
+		idle:       make(chan *job, ahead),
+	}
+	p.pool.collect = runtime.GC
+	p.pool.leak = func() error {
+		if err := p.leak.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	return p, nil
+}
+
+func (p *pass) start() {
+	p.counters.started()
+	p.wg.Go(p.schedule)
+	for range fetchers {
+		p.wg.Go(p.fetch)
+	}
+	for range p.reader.config.Workers {
+		p.wg.Go(p.decode)
+	}
+}
+
+// end ends the goroutines and waits for them.
+func (p *pass) end() {
+	p.cancel(context.Canceled)
+	p.wg.Wait()
+	p.pool.end()
+	p.counters.ended()
+}
+
+// next waits for the next batch; nil means that there is none.
+func (p *pass) next() (*Batch, error) {
+	var j *job
+	select {
+	case j = <-p.ready:
+	case <-p.reader.done:
+		return nil, ErrClosed
+	case <-p.ctx.Done():
+		return nil, context.Cause(p.ctx)
+	}
+	if j == nil {
+		return nil, context.Cause(p.ctx) // nil, where that was all
+	}
+	if j.fatal != nil {
+		return nil, j.fatal
+	}
+	select {
+	case <-j.done:
+	case <-p.reader.done:
+		return nil, ErrClosed
+	case <-p.ctx.Done():
+		return nil, context.Cause(p.ctx)
+	}
+	bad := 0
+	for _, err := range j.faults {
+		if err == nil {
+			continue
+		}
+		if _, one := err.(*SampleError); !one || p.reader.config.OnBad == OnBadFail {
+			return nil, err
+		}
+		bad++
+	}
+	if bad > 0 {
+		p.counters.skipped.Add(int64(bad))
+		j.compact()
+	}
+	return newBatch(j), nil
+}
+
+// giveBack takes back what a released batch held.
+func (p *pass) giveBack(j *job) {
+	slab := j.slab
+	j.slab = nil
+	select {
+	case p.idle <- j: // it may be filled from here on
+	default:
+	}
+	p.pool.put(slab)
+}
+
+// lost notes that a batch can never be released any more.
+func (p *pass) lost(number int64) {
+	err := leaked(number)
+	p.leak.CompareAndSwap(nil, &err)
+	p.pool.notify()
+}

@@ -1,0 +1,250 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"shardify/dataset"
+	"shardify/index"
+	"shardify/sample"
+	"shardify/store/open"
+)
+
+// ErrClosed: the reader has been closed.
+var ErrClosed = errors.New("reader is closed")
+
+// Reader reads a split of a data set, epoch by epoch. It is safe for concurrent
+// use; several passes may run at once, each with Config.Memory of its own but for
+// the index, which they share.
+type Reader struct {
+	data   *dataset.Dataset
+	config Config
+	split  *index.Split
+	counts []int64
+	wanted wanted
+	// sequential: shards can only be read from front to back.
+	sequential bool
+	imageBytes int64
+	poolBytes  int64
+
+	rows     *rowCache
+	files    *files
+	counters counters
+	base     *Plan // of epoch 0
+	close    sync.Once
+	done     chan struct{}
+}
+
+// Open opens the data set in the store that url names (a folder, or as
+// store/open says) for reading. It reads the manifest and nothing else.
+func Open(ctx context.Context, url string, config Config) (*Reader, error) {
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("reader config: %w", err)
+	}
+	st, err := open.URL(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	data, err := dataset.Open(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	return New(data, config)
+}
+
+// New is Open for a data set that is open already. It reads nothing.
+func New(data *dataset.Dataset, config Config) (*Reader, error) {
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("reader config: %w", err)
+	}
+	m := data.Manifest()
+	split, err := m.Split(config.Split)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{data: data, config: config, split: split, done: make(chan struct{})}
+	r.config.Split = split.Name
+	r.sequential = m.Compression == "gz"
+	if r.config.Shuffle == ShuffleAuto {
+		r.config.Shuffle = r.autoShuffle()
+	}
+	r.config = r.config.withDefaults()
+	r.counts = make([]int64, len(split.Shards))
+	for i := range split.Shards {
+		r.counts[i] = split.Shards[i].Samples
+	}
+	if err := r.chooseFields(); err != nil {
+		return nil, err
+	}
+	plan, err := NewPlan(r.counts, r.config.Order(), 0)
+	if err != nil {
+		return nil, err
+	}
+	if r.base = plan; plan.Batches() == 0 {
+		if split.Samples == 0 {
+			return nil, fmt.Errorf("%s: split %q has no samples", data.URL(), split.Name)
+		}
+		return nil, fmt.Errorf("%s: split %q has %d samples, less than one global batch of %d (batch_size %d × world %d): lower batch_size, or set ends to %q or %q",
+			data.URL(), split.Name, split.Samples, plan.GlobalBatchSize(), r.config.BatchSize, r.config.World, EndsPad, EndsExact)
+	}
+	if err := r.divideMemory(); err != nil {
+		return nil, err
+	}
+	r.files = newFiles(func(ctx context.Context, shard int32) (*dataset.ShardFile, error) {
+		return data.OpenShard(ctx, &split.Shards[shard])
+	})
+	return r, nil
+}
+
+// autoShuffle is what ShuffleAuto stands for.
+func (r *Reader) autoShuffle() Shuffle {
+	url := r.data.URL()
+	switch {
+	case r.sequential:
+		return ShuffleShards
+	case strings.Contains(url, "://") && !strings.HasPrefix(url, "file://"):
+		return ShuffleWindow
+	}
+	return ShuffleGlobal
+}
+
+// chooseFields decides which fields are read.
+func (r *Reader) chooseFields() error {
+	var have []string
+	for i := range r.split.Shards {
+		for _, f := range r.split.Shards[i].Fields {
+			if at, found := slices.BinarySearch(have, f.Name); !found {
+				have = slices.Insert(have, at, f.Name)
+			}
+		}
+	}
+	r.wanted.image = r.config.Decode == DecodeImage
+	if r.wanted.image && r.split.Samples > 0 && sample.Image(have, func(f string) string { return f }) < 0 {
+		return fmt.Errorf("%s: split %q has no images, its fields are: %s; set decode to %q",
+			r.data.URL(), r.split.Name, strings.Join(have, ", "), DecodeNone)
+	}
+	r.wanted.names = slices.Sorted(slices.Values(r.config.Fields))
+	if r.config.Fields == nil && !r.wanted.image {
+		r.wanted.names = have
+	}
+	for _, name := range r.wanted.names {
+		if _, found := slices.BinarySearch(have, name); !found {
+			return fmt.Errorf("%s: split %q has no field %q, its fields are: %s", r.data.URL(), r.split.Name, name, strings.Join(have, ", "))
+		}
+	}
+	return nil
+}
+
+// divideMemory divides Config.Memory between the index and the pool of a pass.
+func (r *Reader) divideMemory() error {
+	c := &r.config
+	if c.Decode == DecodeImage {
+		side := int64(c.side())
+		r.imageBytes = 3 * side * side
+		if c.DType == DTypeFloat32 {
+			r.imageBytes *= 4
+		}
+	}
+	// What a batch takes: its images, or about so many bytes of fields.
+	batch := int64(c.BatchSize) * r.imageBytes
+	if len(r.wanted.names) > 0 {
+		var fields int64
+		for i := range r.split.Shards {
+			for _, f := range r.split.Shards[i].Fields {
+				if _, found := slices.BinarySearch(r.wanted.names, f.Name); found {
+					fields += f.Bytes + fieldAlign*f.Count
+				}
+			}
+		}
+		batch += fields / max(1, r.split.Samples) * int64(c.BatchSize)
+	}
+	batch = sizeClass(batch)
+	cols := len(r.wanted.names)
+	if r.wanted.image {
+		cols++
+	}
+	rows := r.split.Samples*rowBytes(cols)*3/2 + 512*int64(len(r.counts))
+	if c.Memory == 0 {
+		rows = min(rows, 1<<30)
+		c.Memory = 4*batch + 128<<20 + rows
+	} else {
+		rows = min(rows, c.Memory/4)
+	}
+	r.poolBytes = c.Memory - rows
+	if least := 2*batch + 1<<20; r.poolBytes < least {
+		return fmt.Errorf("memory: %d bytes, of which the index has %d, do not hold two batches of %d: give %d or more, or lower batch_size",
+			c.Memory, rows, batch, least+least/3+1)
+	}
+	r.rows = newRowCache(rows, r.loadRows)
+	return nil
+}
+
+// loadRows reads and packs the index of a shard.
+func (r *Reader) loadRows(ctx context.Context, shard int) (*rows, error) {
+	sh := &r.split.Shards[shard]
+	table, err := r.data.Rows(ctx, sh)
+	if err != nil {
+		return nil, err
+	}
+	packed, err := r.wanted.pack(table)
+	if err != nil {
+		return nil, fmt.Errorf("index %s/%s: %w", r.data.URL(), sh.Index.Name, err)
+	}
+	return packed, nil
+}
+
+// shardPath names a shard for people.
+func (r *Reader) shardPath(shard int32) string {
+	return r.data.URL() + "/" + r.split.Shards[shard].Name
+}
+
+// Config returns the configuration with everything that was left to the reader
+// filled in.
+func (r *Reader) Config() Config {
+	c := r.config
+	c.Fields = slices.Clone(c.Fields)
+	c.Transform = slices.Clone(c.Transform)
+	return c
+}
+
+// Len is the number of batches in every epoch.
+func (r *Reader) Len() int { return int(r.base.Batches()) }
+
+// Samples is the number of samples in the split.
+func (r *Reader) Samples() int64 { return r.split.Samples }
+
+// Manifest returns the data set's manifest, which must not be changed.
+func (r *Reader) Manifest() *index.Manifest { return r.data.Manifest() }
+
+// Plan returns the order of an epoch.
+func (r *Reader) Plan(epoch int) (*Plan, error) { return NewPlan(r.counts, r.config.Order(), epoch) }
+
+// Key returns the key of a sample by its number, which must lie in 0 … Samples-1.
+func (r *Reader) Key(ctx context.Context, n int64) (string, error) {
+	if n < 0 || n >= r.split.Samples {
+		return "", fmt.Errorf("sample %d of split %q, which has %d", n, r.split.Name, r.split.Samples)
+	}
+	shard, row := r.base.Locate(n)
+	rows, err := r.rows.get(ctx, shard)
+	if err != nil {
+		return "", err
+	}
+	return string(rows.key(row)), nil
+}
+
+// Stats say how the reader has fared so far.
+func (r *Reader) Stats() Stats {
+	s := r.counters.stats()
+	s.Workers = r.config.Workers
+	return s
+}
+
+// Close ends passes that are running, with ErrClosed, and closes the shards.
+func (r *Reader) Close() error {
+	r.close.Do(func() { close(r.done) })
+	return r.files.close()
+}

@@ -1,0 +1,872 @@
+package reader
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"shardify/dataset"
+	"shardify/dataset/datasettest"
+	"shardify/index"
+	"shardify/sample"
+	"shardify/shard"
+	"shardify/store"
+	"shardify/store/fault"
+	"shardify/store/file"
+	"shardify/store/mem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// small is a data set of 4 × 10 samples in memory.
+func small(t testing.TB, o datasettest.Options) *dataset.Dataset {
+	t.Helper()
+	if o.Shards == 0 {
+		o.Shards = 4
+	}
+	return datasettest.Write(t, mem.New(), o)
+}
+
+func newReader(t testing.TB, d *dataset.Dataset, c Config) *Reader {
+	t.Helper()
+	r, err := New(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// crop is the transform of most tests.
+var crop = []Transform{{RandomResizedCrop: 24}, {RandomHorizontalFlip: 0.5}}
+
+// copied is what a batch held.
+type copied struct {
+	number  int64
+	images  []byte
+	shape   []int
+	labels  []int64
+	samples []int64
+	keys    []string
+	fields  []string
+	skipped int
+}
+
+func copyOf(b *Batch) copied {
+	c := copied{
+		number: b.Number(), images: bytes.Clone(b.Images().Data), shape: b.Images().Shape,
+		labels: slices.Clone(b.Labels()), samples: slices.Clone(b.Samples()), keys: b.Keys(), skipped: len(b.Skipped()),
+	}
+	for i := range b.Len() {
+		for _, name := range b.Fields() {
+			if data, ok := b.Field(i, name); ok {
+				c.fields = append(c.fields, fmt.Sprintf("%d %s %x", i, name, data))
+			}
+		}
+	}
+	return c
+}
+
+// epochOf copies an epoch.
+func epochOf(t testing.TB, r *Reader, epoch int) []copied {
+	t.Helper()
+	var all []copied
+	for b, err := range r.Epoch(context.Background(), epoch) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, copyOf(b))
+		b.Release()
+	}
+	return all
+}
+
+// quiet fails the test where goroutines are left the moment a pass is over.
+func quiet(t *testing.T, before goleak.Option) {
+	t.Helper()
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLeavingTheLoop(t *testing.T) {
+	r := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 3, Transform: crop})
+	before := goleak.IgnoreCurrent()
+	for leave := range 5 {
+		n := 0
+		for b, err := range r.Epoch(context.Background(), 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Release()
+			if n++; n > leave {
+				break
+			}
+		}
+		quiet(t, before)
+	}
+}
+
+func TestPanicInTheLoop(t *testing.T) {
+	r := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 3, Transform: crop})
+	before := goleak.IgnoreCurrent()
+	func() {
+		defer func() {
+			if p := recover(); p != "the caller's" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		for range r.Epoch(context.Background(), 0) {
+			panic("the caller's")
+		}
+	}()
+	quiet(t, before)
+}
+
+func TestCancel(t *testing.T) {
+	d := datasettest.Write(t, mem.New(), datasettest.Options{})
+	// A store that stalls for ever, until the context ends.
+	slow := fault.New(d.Store(), fault.Config{Kinds: []fault.Kind{fault.ReadAt}, StallRate: 0.2, Stall: time.Hour})
+	stalled, err := dataset.New(slow, d.Manifest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := goleak.IgnoreCurrent()
+	for _, d := range []*dataset.Dataset{d, stalled} {
+		r := newReader(t, d, Config{BatchSize: 2, Transform: crop})
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(context.Background())
+		time.AfterFunc(50*time.Millisecond, func() { cancel(cause) })
+		var last error
+		for epoch := 0; last == nil; epoch++ {
+			for b, err := range r.Epoch(ctx, epoch) {
+				if last != nil {
+					t.Error("yielded after an error")
+				}
+				if last = err; err == nil {
+					b.Release()
+				}
+			}
+			quiet(t, before)
+		}
+		if !errors.Is(last, cause) && !errors.Is(last, context.Canceled) {
+			t.Errorf("cancelled: %v", last)
+		}
+	}
+}
+
+func TestCloseEndsPasses(t *testing.T) {
+	r, err := New(small(t, datasettest.Options{}), Config{BatchSize: 1, Transform: crop})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := goleak.IgnoreCurrent()
+	var last error
+	n := 0
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if last = err; err != nil {
+			break
+		}
+		b.Release()
+		if n++; n == 2 {
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !errors.Is(last, ErrClosed) {
+		t.Errorf("after Close: %v", last)
+	}
+	quiet(t, before)
+}
+
+// Every batch has what the plan says, with the label, key and fields that the data
+// set gives these samples.
+func TestEpoch(t *testing.T) {
+	for _, format := range []string{"tar", "tar.zst", "tar.gz"} {
+		d := small(t, datasettest.Options{Format: format})
+		for _, mode := range append(modes, ShuffleAuto) {
+			t.Run(format+"/"+string(mode), func(t *testing.T) {
+				r := newReader(t, d, Config{
+					BatchSize: 7, Shuffle: mode, Seed: 3, Lanes: 4, Window: 16, Ends: EndsExact,
+					Transform: crop, Fields: []string{"seg.png", "cls"}, World: 2, Rank: 1,
+				})
+				for epoch := range 2 {
+					plan, err := r.Plan(epoch)
+					if err != nil {
+						t.Fatal(err)
+					}
+					all := epochOf(t, r, epoch)
+					if len(all) != r.Len() || r.Len() != 3 {
+						t.Fatalf("%d batches, Len is %d", len(all), r.Len())
+					}
+					for k, b := range all {
+						want := plan.Batch(nil, int64(k), 1)
+						if b.number != int64(k) || !slices.Equal(b.samples, want) || !slices.Equal(b.shape, []int{len(want), 24, 24, 3}) {
+							t.Fatalf("batch %d is %d %v %v, want %v", k, b.number, b.samples, b.shape, want)
+						}
+						var fields []string
+						for i, n := range want {
+							s := datasettest.Sample(int(n), 5)
+							if b.keys[i] != s.Key || b.labels[i] != s.Label {
+								t.Errorf("sample %d is %q %d, want %q %d", n, b.keys[i], b.labels[i], s.Key, s.Label)
+							}
+							for _, f := range s.Fields {
+								if f.Name != "jpg" {
+									fields = append(fields, fmt.Sprintf("%d %s %x", i, f.Name, f.Data))
+								}
+							}
+						}
+						if !slices.Equal(b.fields, fields) {
+							t.Errorf("fields\n got %v\nwant %v", b.fields, fields)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestDecodeNone(t *testing.T) {
+	for _, format := range []string{"tar", "tar.zst", "tar.gz"} {
+		d := small(t, datasettest.Options{Format: format})
+		for _, fields := range [][]string{nil, {"jpg"}, {"cls", "seg.png"}, {}} {
+			r := newReader(t, d, Config{BatchSize: 9, Decode: DecodeNone, Seed: 1, Ends: EndsPad, Fields: fields})
+			for _, b := range epochOf(t, r, 0) {
+				if b.shape != nil || len(b.images) != 0 || len(b.samples) != 9 {
+					t.Fatalf("%v: %d samples, images of %v", fields, len(b.samples), b.shape)
+				}
+				var want []string
+				for i, n := range b.samples {
+					for _, f := range datasettest.Sample(int(n), 5).Fields {
+						if fields == nil || slices.Contains(fields, f.Name) {
+							want = append(want, fmt.Sprintf("%d %s %x", i, f.Name, f.Data))
+						}
+					}
+				}
+				if !slices.Equal(b.fields, want) {
+					t.Errorf("%s %v:\n got %v\nwant %v", format, fields, b.fields, want)
+				}
+			}
+		}
+	}
+}
+
+// What comes does not depend on workers, memory or the store's format.
+func TestSameBytes(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	config := Config{BatchSize: 8, Seed: 5, Transform: crop, Shuffle: ShuffleWindow, Lanes: 2, Window: 20, Fields: []string{"cls"}, Workers: 1}
+	want := epochOf(t, newReader(t, d, config), 2)
+	if len(want) != 5 {
+		t.Fatalf("%d batches", len(want))
+	}
+	for name, c := range map[string]func(*Config){
+		"16 workers": func(c *Config) { c.Workers = 16 },
+		"3 workers":  func(c *Config) { c.Workers = 3 },
+		"little":     func(c *Config) { c.Memory, c.Workers = 2<<20, 4 },
+	} {
+		config := config
+		c(&config)
+		if got := epochOf(t, newReader(t, d, config), 2); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: other batches", name)
+		}
+	}
+	zst := small(t, datasettest.Options{Format: "tar.zst"})
+	if got := epochOf(t, newReader(t, zst, config), 2); !reflect.DeepEqual(got, want) {
+		t.Error("tar.zst: other batches")
+	}
+	// A sample looks the same in another world, on another rank.
+	looks := map[int64][]byte{}
+	for _, b := range want {
+		for i, n := range b.samples {
+			looks[n] = b.images[i*24*24*3:][:24*24*3]
+		}
+	}
+	config.World, config.Rank, config.BatchSize = 2, 1, 4
+	for _, b := range epochOf(t, newReader(t, d, config), 2) {
+		for i, n := range b.samples {
+			if !bytes.Equal(looks[n], b.images[i*24*24*3:][:24*24*3]) {
+				t.Errorf("sample %d looks different in another world", n)
+			}
+		}
+	}
+	// And another in another epoch.
+	config.World, config.Rank, config.BatchSize = 1, 0, 8
+	same := 0
+	for _, b := range epochOf(t, newReader(t, d, config), 3) {
+		for i, n := range b.samples {
+			if bytes.Equal(looks[n], b.images[i*24*24*3:][:24*24*3]) {
+				same++
+			}
+		}
+	}
+	if same > 2 {
+		t.Errorf("%d samples look the same in another epoch", same)
+	}
+}
+
+// The slab of a batch stays as it is while it is held, whatever comes after, and
+// is 64-byte aligned.
+func TestHeldBatches(t *testing.T) {
+	r := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 4, Transform: crop, Fields: []string{"jpg"}})
+	var held []*Batch
+	var were []copied
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := reflect.ValueOf(b.Images().Data).Pointer(); at%64 != 0 {
+			t.Errorf("images at %#x", at)
+		}
+		held, were = append(held, b), append(were, copyOf(b))
+	}
+	for i, b := range held {
+		if got := copyOf(b); !reflect.DeepEqual(got, were[i]) {
+			t.Errorf("batch %d has changed while it was held", i)
+		}
+		b.Release()
+	}
+}
+
+func TestReleaseTwice(t *testing.T) {
+	r := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 4, Transform: crop})
+	panics := func(want string, f func()) {
+		t.Helper()
+		defer func() {
+			if p := fmt.Sprint(recover()); !strings.Contains(p, want) {
+				t.Errorf("panic %q, want %q", p, want)
+			}
+		}()
+		f()
+	}
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Release()
+		panics("released twice", b.Release)
+		panics("used after Release", func() { b.Images() })
+		panics("used after Release", func() { b.Labels() })
+		break
+	}
+}
+
+// A loop that forgets Release gets an error, not a pass that waits for ever; one
+// that holds more than there is memory waits until another goroutine releases.
+func TestForgottenRelease(t *testing.T) {
+	c := Config{BatchSize: 4, Transform: crop, Memory: 2 << 20}
+	d := small(t, datasettest.Options{Shards: 30, Samples: 10, Make: plain})
+	c.Transform = []Transform{{CenterCrop: 160}}
+	var last error
+	for _, err := range newReader(t, d, c).Epoch(context.Background(), 0) {
+		last = err
+	}
+	if !errors.Is(last, errLeaked) || !strings.Contains(last.Error(), "call Release") {
+		t.Errorf("got %v", last)
+	}
+
+	n := 0
+	queue := make(chan *Batch, 100)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for b := range queue {
+			time.Sleep(time.Millisecond)
+			b.Release()
+		}
+	}()
+	for b, err := range newReader(t, d, c).Epoch(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		queue <- b
+	}
+	close(queue)
+	<-done
+	if n != 75 {
+		t.Errorf("%d batches", n)
+	}
+}
+
+// plain is a sample with a small image of one colour, quick to decode.
+func plain(n, classes int) datasettest.Made {
+	m := datasettest.Sample(n%4, classes)
+	m.Key = fmt.Sprintf("k%d", n)
+	return m
+}
+
+// flip changes byte i of an object.
+func flipByte(t *testing.T, st store.Store, name string, i int64) {
+	t.Helper()
+	data, err := store.ReadAll(context.Background(), st, name, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[i] ^= 0x40
+	if err := store.WriteAll(context.Background(), st, name, data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDamagedSample(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	sh := &d.Manifest().Splits[0].Shards[1]
+	rows, err := d.Rows(context.Background(), sh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := rows[4].Field("jpg")
+	flipByte(t, d.Store(), sh.Name, f.Offset+f.Size/2)
+	for _, decode := range []Decode{DecodeImage, DecodeNone} {
+		c := Config{BatchSize: 8, Shuffle: ShuffleNone, Decode: decode}
+		if decode == DecodeImage {
+			c.Transform = crop
+		}
+		r := newReader(t, d, c)
+		var last error
+		n := 0
+		for b, err := range r.Epoch(context.Background(), 0) {
+			if last = err; err == nil {
+				n++
+				b.Release()
+			}
+		}
+		var bad *SampleError
+		if !errors.Is(last, shard.ErrChecksum) || !errors.As(last, &bad) || bad.Key != rows[4].Key || bad.Sample != 14 || bad.Field != "jpg" || bad.Offset != f.Offset {
+			t.Errorf("%s: %v", decode, last)
+		}
+		for _, want := range []string{sh.Name, rows[4].Key, fmt.Sprint(f.Offset)} {
+			if !strings.Contains(fmt.Sprint(last), want) {
+				t.Errorf("%s: %v does not name %q", decode, last, want)
+			}
+		}
+		if n != 1 || r.Stats().Rereads != 1 {
+			t.Errorf("%s: %d batches before the error, %d rereads", decode, n, r.Stats().Rereads)
+		}
+
+		c.OnBad = OnBadSkip
+		r = newReader(t, d, c)
+		all := epochOf(t, r, 0)
+		if len(all) != 5 || all[1].skipped != 1 || !slices.Equal(all[1].samples, []int64{8, 9, 10, 11, 12, 13, 15}) {
+			t.Fatalf("%s: skipped: %+v", decode, all[1])
+		}
+		for i, n := range all[1].samples {
+			if s := datasettest.Sample(int(n), 5); all[1].keys[i] != s.Key || all[1].labels[i] != s.Label {
+				t.Errorf("%s: sample %d is %q %d", decode, n, all[1].keys[i], all[1].labels[i])
+			}
+		}
+		if r.Stats().Skipped != 1 {
+			t.Errorf("skipped %d", r.Stats().Skipped)
+		}
+		if decode == DecodeImage {
+			// The pictures moved up with their labels.
+			whole := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 8, Shuffle: ShuffleNone, Transform: crop})
+			size := 24 * 24 * 3
+			want := slices.Delete(bytes.Clone(epochOf(t, whole, 0)[1].images), 6*size, 7*size)
+			if !bytes.Equal(all[1].images, want) {
+				t.Error("the images behind a skipped one are not in their places")
+			}
+		}
+	}
+	// Unverified, the flipped bit of a JPEG passes or is the decoder's fault.
+	r := newReader(t, d, Config{BatchSize: 8, Decode: DecodeNone, SkipChecksums: true})
+	if n := len(epochOf(t, r, 0)); n != 5 {
+		t.Errorf("%d batches", n)
+	}
+}
+
+// A fault of the way, not of the data, is cured by reading again.
+func TestReadAgain(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	r := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 8, Decode: DecodeNone})
+	want := epochOf(t, r, 0)
+	var spoiled atomic.Int32
+	once := spoil{d.Store(), &spoiled}
+	other, err := dataset.New(once, d.Manifest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = newReader(t, other, Config{BatchSize: 8, Decode: DecodeNone})
+	if got := epochOf(t, r, 0); !reflect.DeepEqual(got, want) {
+		t.Error("other batches")
+	}
+	if spoiled.Load() == 0 || r.Stats().Rereads == 0 {
+		t.Errorf("%d reads spoiled, %d rereads", spoiled.Load(), r.Stats().Rereads)
+	}
+}
+
+// spoil flips a bit in the first read of every tar.
+type spoil struct {
+	store.Store
+	n *atomic.Int32
+}
+
+func (s spoil) Open(ctx context.Context, name string) (store.Object, error) {
+	o, err := s.Store.Open(ctx, name)
+	if err == nil && strings.HasSuffix(name, ".tar") {
+		return &spoiledObject{Object: o, n: s.n}, nil
+	}
+	return o, err
+}
+
+type spoiledObject struct {
+	store.Object
+	once atomic.Bool
+	n    *atomic.Int32
+}
+
+func (o *spoiledObject) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
+	n, err := o.Object.ReadAt(ctx, p, off)
+	if n > 0 && !o.once.Swap(true) {
+		p[0] ^= 1
+		o.n.Add(1)
+	}
+	return n, err
+}
+
+func TestBadImages(t *testing.T) {
+	make := func(n, classes int) datasettest.Made {
+		m := datasettest.Sample(n, classes)
+		if n == 9 {
+			m.Fields, m.Paths = m.Fields[:1], nil
+		}
+		return m
+	}
+	d := small(t, datasettest.Options{Make: make})
+	sh := &d.Manifest().Splits[0].Shards[0]
+	rows, err := d.Rows(context.Background(), sh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []int{3, 5, 7} {
+		flipByte(t, d.Store(), sh.Name, rows[row].Field("jpg").Offset+int64(row-3)) // of FF D8 FF E0 00
+	}
+	r := newReader(t, d, Config{BatchSize: 10, Shuffle: ShuffleNone, Transform: crop, OnBad: OnBadSkip, SkipChecksums: true})
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Number() == 0 {
+			var bad []int64
+			for _, e := range b.Skipped() {
+				bad = append(bad, e.Sample)
+			}
+			if !slices.Equal(bad, []int64{3, 5, 7, 9}) || b.Len() != 6 {
+				t.Errorf("skipped %v, left %d: %v", bad, b.Len(), errors.Join(asErrors(b.Skipped())...))
+			}
+		} else if len(b.Skipped()) != 0 || b.Len() != 10 {
+			t.Errorf("batch %d: %v", b.Number(), b.Skipped())
+		}
+		b.Release()
+	}
+}
+
+func asErrors(list []*SampleError) (errs []error) {
+	for _, e := range list {
+		errs = append(errs, e)
+	}
+	return errs
+}
+
+// Store errors end the pass, in the order of batches, with the shard's name; also
+// where bad samples are skipped.
+func TestStoreErrors(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	name := d.Manifest().Splits[0].Shards[2].Name
+	for what, spoil := range map[string]func(st store.Store){
+		"missing shard": func(st store.Store) { st.Remove(context.Background(), name) },
+		"cut shard": func(st store.Store) {
+			data, _ := store.ReadAll(context.Background(), st, name, 1<<30)
+			store.WriteAll(context.Background(), st, name, data[:len(data)/2])
+		},
+		"missing index": func(st store.Store) {
+			st.Remove(context.Background(), d.Manifest().Splits[0].Shards[2].Index.Name)
+		},
+		"broken index": func(st store.Store) {
+			flipByte(t, st, d.Manifest().Splits[0].Shards[2].Index.Name, 40)
+		},
+	} {
+		d := small(t, datasettest.Options{})
+		spoil(d.Store())
+		r := newReader(t, d, Config{BatchSize: 5, Shuffle: ShuffleNone, Transform: crop, OnBad: OnBadSkip})
+		n := 0
+		var last error
+		for b, err := range r.Epoch(context.Background(), 0) {
+			if last = err; err == nil {
+				n++
+				b.Release()
+			}
+		}
+		if n != 4 || last == nil || !strings.Contains(last.Error(), strings.TrimSuffix(name, ".tar")) {
+			t.Errorf("%s: %d batches, then %v", what, n, last)
+		}
+		switch what {
+		case "missing shard", "missing index":
+			if !errors.Is(last, fs.ErrNotExist) {
+				t.Errorf("%s: %v", what, last)
+			}
+		case "cut shard":
+			if !errors.Is(last, shard.ErrTruncated) {
+				t.Errorf("%s: %v", what, last)
+			}
+		case "broken index":
+			if !errors.Is(last, shard.ErrChecksum) {
+				t.Errorf("%s: %v", what, last)
+			}
+		}
+	}
+}
+
+// A sample larger than the whole budget passes, alone.
+func TestOutlier(t *testing.T) {
+	make := func(n, classes int) datasettest.Made {
+		m := datasettest.Sample(n, classes)
+		m.Fields = append(m.Fields[:2], sample.Field{Name: "npy", Data: bytes.Repeat([]byte{byte(n)}, 1000)})
+		m.Paths = nil
+		if n == 17 {
+			m.Fields[2].Data = bytes.Repeat([]byte{17}, 20<<20)
+		}
+		return m
+	}
+	d := small(t, datasettest.Options{Make: make})
+	for _, c := range []Config{
+		{BatchSize: 4, Decode: DecodeNone, Memory: 8 << 20},
+		{BatchSize: 4, Transform: crop, Fields: []string{"npy"}, Memory: 8 << 20},
+	} {
+		// The mean over samples is 0.5 MB.
+		r := newReader(t, d, c)
+		seen := false
+		for b, err := range r.Epoch(context.Background(), 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, n := range b.Samples() {
+				data, ok := b.Field(i, "npy")
+				if !ok || data[0] != byte(n) || data[len(data)-1] != byte(n) {
+					t.Errorf("sample %d: %d bytes", n, len(data))
+				}
+				seen = seen || len(data) == 20<<20
+			}
+			b.Release()
+		}
+		if !seen {
+			t.Error("the large sample is missing")
+		}
+	}
+}
+
+// The pool never holds more than its size, unless one block alone does.
+func TestMemoryBound(t *testing.T) {
+	d := small(t, datasettest.Options{Shards: 8, Samples: 50, Make: plain})
+	r := newReader(t, d, Config{BatchSize: 8, Transform: []Transform{{CenterCrop: 64}}, Memory: 2 << 20, Workers: 4})
+	p, err := r.newPass(context.Background(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.end()
+	p.start()
+	for {
+		b, err := p.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b == nil {
+			break
+		}
+		b.Release()
+	}
+	if p.pool.peak > p.pool.size {
+		t.Errorf("%d bytes of %d", p.pool.peak, p.pool.size)
+	}
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	if p.pool.used != p.pool.free {
+		t.Errorf("%d bytes were not given back", p.pool.used-p.pool.free)
+	}
+}
+
+func TestOpenFaults(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	datasettest.Write(t, file.New(dir), datasettest.Options{Splits: []string{"train", "val"}})
+	for _, c := range []struct {
+		url    string
+		config Config
+		want   string
+	}{
+		{dir, Config{Split: "test"}, "train, val"},
+		{dir, Config{BatchSize: 31}, "lower batch_size"},
+		{dir, Config{Fields: []string{"txt"}}, "its fields are: cls, jpg, seg.png"},
+		{dir, Config{Fields: []string{"A"}}, "fields:"},
+		{dir, Config{Memory: 1000, BatchSize: 8}, "give"},
+		{dir, Config{Rank: 2, World: 2}, "rank: 2"},
+		{dir, Config{World: 5, Lanes: 24}, "does not divide"},
+		{dir, Config{Decode: DecodeNone, Transform: crop}, "no images to transform"},
+		{dir, Config{Transform: []Transform{{Resize: 3}}}, "differ in size"},
+		{dir, Config{Transform: []Transform{{}}}, "want one"},
+		{dir, Config{Transform: []Transform{{CenterCrop: 3}, {Normalize: &ImageNet}}}, "set dtype"},
+		{dir + "/nowhere", Config{}, "nothing is there"},
+	} {
+		_, err := Open(ctx, c.url, c.config)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.config, err, c.want)
+		}
+	}
+	r, err := Open(ctx, dir, Config{Split: "val", BatchSize: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if n := len(epochOf(t, r, 0)); n != 7 || r.Config().Shuffle != ShuffleGlobal {
+		t.Errorf("%d batches, %+v", n, r.Config())
+	}
+}
+
+// A configuration survives JSON, and its zero value stays one.
+func TestConfigJSON(t *testing.T) {
+	zero, err := json.Marshal(Config{})
+	if err != nil || string(zero) != "{}" {
+		t.Errorf("%s, %v", zero, err)
+	}
+	r := newReader(t, small(t, datasettest.Options{}), Config{
+		BatchSize: 3, DType: DTypeFloat32, Layout: LayoutNCHW, Fields: []string{"cls"},
+		Transform: []Transform{{RandomResizedCrop: 32, Scale: &[2]float64{0.5, 1}, Interpolation: 2}, {RandomHorizontalFlip: 0.25}, {Normalize: &ImageNet}},
+	})
+	data, err := json.Marshal(r.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Config
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(back, r.Config()) {
+		t.Errorf("%s\n%+v\n%+v", data, back, r.Config())
+	}
+	again := newReader(t, small(t, datasettest.Options{}), back)
+	if !reflect.DeepEqual(again.Config(), back) {
+		t.Error("a filled in configuration is filled in differently")
+	}
+}
+
+// Opening costs the manifest, and a pass reads indexes as their shards' turn comes.
+func TestIndexesAreReadLazily(t *testing.T) {
+	d := small(t, datasettest.Options{Shards: 40, Samples: 2})
+	var indexes atomic.Int32
+	st := fault.New(d.Store(), fault.Config{Kinds: []fault.Kind{fault.Open}, Before: func(op fault.Op) error {
+		if strings.HasSuffix(op.Name, ".parquet") {
+			indexes.Add(1)
+		}
+		return nil
+	}})
+	lazy, err := dataset.New(st, d.Manifest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(t, lazy, Config{BatchSize: 2, Shuffle: ShuffleNone, Transform: crop})
+	if n := indexes.Load(); n != 0 {
+		t.Errorf("%d indexes read by New", n)
+	}
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Release()
+	}
+	epochOf(t, r, 1)
+	if n := indexes.Load(); n != 40 {
+		t.Errorf("%d indexes read in two epochs of 40 shards", n)
+	}
+}
+
+// The cache stays within its limit and gives what load gives.
+func TestRowCache(t *testing.T) {
+	loads := 0
+	one := rowsOf(t, 10)
+	c := newRowCache(3*one.bytes(), func(_ context.Context, shard int) (*rows, error) {
+		if loads++; loads == 1 {
+			return nil, errors.New("once")
+		}
+		return one, nil
+	})
+	ctx := context.Background()
+	if _, err := c.get(ctx, 0); err == nil || c.bytes != 0 || len(c.entries) != 0 {
+		t.Errorf("%v, %d bytes, %d entries", err, c.bytes, len(c.entries))
+	}
+	for shard := range 10 {
+		for range 2 {
+			if r, err := c.get(ctx, shard); r != one || err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.bytes > c.limit {
+			t.Errorf("%d bytes of %d", c.bytes, c.limit)
+		}
+	}
+	if loads != 11 || c.cached(9) == nil || c.cached(7) == nil || c.cached(6) != nil {
+		t.Errorf("%d loads", loads)
+	}
+}
+
+func rowsOf(t testing.TB, n int) *rows {
+	table := make([]index.Row, n)
+	for i := range table {
+		table[i] = index.Row{Key: fmt.Sprint("key", i), Fields: []index.FieldRow{{Name: "jpg", Offset: int64(i) * 100, Size: 90}}}
+	}
+	r, err := (&wanted{image: true, names: []string{"cls"}}).pack(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRowsPack(t *testing.T) {
+	r := rowsOf(t, 3)
+	if string(r.key(0)) != "key0" || string(r.key(2)) != "key2" || r.labels[1] != -1 {
+		t.Errorf("%q %q %d", r.key(0), r.key(2), r.labels[1])
+	}
+	if len(r.cols) != 2 || r.cols[0].offset[2] != 200 || r.cols[0].size[0] != 90 || r.cols[1].offset[0] != absent {
+		t.Errorf("%+v", r.cols)
+	}
+}
+
+// No more than a few allocations a batch in steady state, and none an image.
+func TestAllocations(t *testing.T) {
+	d := small(t, datasettest.Options{Shards: 8, Samples: 100, Make: plain})
+	r := newReader(t, d, Config{BatchSize: 50, Decode: DecodeNone, Workers: 2})
+	read := func() {
+		for b, err := range r.Epoch(context.Background(), 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Release()
+		}
+	}
+	read()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 10 {
+		read()
+	}
+	runtime.ReadMemStats(&after)
+	if n := float64(after.Mallocs-before.Mallocs) / 8000; n > 1 {
+		t.Errorf("%.2f allocations for a sample of %d bytes", n, len(datasettest.Sample(0, 5).Fields[1].Data))
+	}
+}

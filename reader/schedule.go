@@ -1,0 +1,324 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// The scheduler is one goroutine that turns the plan into jobs, batch by batch: it
+// looks the samples up in the index, lays out the slab, joins what is to be read to
+// reads of neighbouring bytes, and takes memory from the pool for all of it, in
+// that order. It alone takes memory; the stages behind it only give back. So
+// however little memory there is, the earliest batch has all that it needs, and
+// can be finished.
+
+const (
+	// maxGap is how many unwanted bytes a read takes along rather than being two
+	// reads: a tar header and its padding, or a small field.
+	maxGap = 16 << 10
+	// maxRead bounds a read of several samples.
+	maxRead = 4 << 20
+	// maxLent bounds what one sample or batch may take beyond the pool's size.
+	maxLent = 4 << 30
+	// indexLoads is how many indexes are read at once.
+	indexLoads = 8
+	// fieldAlign is the alignment of fields in a slab.
+	fieldAlign = 16
+)
+
+// scheduler is the state of the scheduling goroutine.
+type scheduler struct {
+	*pass
+	rowOf  []int64
+	loaded map[int32]*rows // of the batch's shards
+	// held are blocks of the batch in hand that cannot come back before read until
+	// has been sent, as the sample that is in them is not whole before.
+	held []heldBlock
+	last []int32 // the last read of each slot
+	// streams has the last read on each forward-only stream.
+	streams map[fileKey]chan struct{}
+}
+
+type heldBlock struct {
+	until int
+	bytes int64
+}
+
+func (p *pass) schedule() {
+	defer close(p.ready)
+	s := &scheduler{pass: p, loaded: map[int32]*rows{}, streams: map[fileKey]chan struct{}{}}
+	for b := range p.plan.Batches() {
+		j := p.newJob()
+		if err := s.batch(j, b); err != nil {
+			j = &job{fatal: err}
+		}
+		select {
+		case p.ready <- j:
+		case <-p.ctx.Done():
+			return
+		}
+		if j.fatal != nil {
+			return
+		}
+	}
+}
+
+// newJob returns a job to fill, one that has come back if there is any.
+func (p *pass) newJob() *job {
+	select {
+	case j := <-p.idle:
+		return j
+	default:
+		return &job{pass: p, done: make(chan struct{}, 1)}
+	}
+}
+
+// batch fills j with batch b and sends its reads on their way.
+func (s *scheduler) batch(j *job, b int64) error {
+	j.samples = s.plan.Batch(j.samples[:0], b, s.reader.config.Rank)
+	j.reset(b, len(j.samples), len(s.reader.wanted.names), s.reader.wanted.image)
+	if err := s.locate(j); err != nil {
+		return err
+	}
+	s.lookUp(j)
+	size := s.lay(j)
+	slab, err := s.take(size, 0)
+	if err != nil {
+		return fmt.Errorf("batch %d of epoch %d: %w", b, s.plan.epoch, err)
+	}
+	j.slab = slab
+	if j.n == 0 {
+		j.done <- struct{}{}
+	}
+	if err := s.sendAll(j); err != nil {
+		return err
+	}
+	for i := range j.n {
+		if j.empty[i] {
+			if err := s.hand(task{j, i}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// locate finds the shard and row of each sample, and the shards' indexes.
+func (s *scheduler) locate(j *job) error {
+	clear(s.loaded)
+	s.rowOf = sized(s.rowOf, j.n)
+	var load []int32
+	for i, n := range j.samples {
+		shard, row := s.plan.Locate(n)
+		j.shards[i], s.rowOf[i] = int32(shard), row
+		if _, seen := s.loaded[int32(shard)]; !seen {
+			r := s.reader.rows.cached(shard)
+			s.loaded[int32(shard)] = r
+			if r == nil {
+				load = append(load, int32(shard))
+			}
+		}
+	}
+	if len(load) == 0 {
+		return nil
+	}
+	start := time.Now()
+	defer s.counters.indexBusy.since(start)
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(s.ctx)
+	g.SetLimit(indexLoads)
+	for _, shard := range load {
+		g.Go(func() error {
+			r, err := s.reader.rows.get(ctx, int(shard))
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			s.loaded[shard] = r
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// lookUp copies what the index says of each sample into the job, and lists the
+// pieces that must be read.
+func (s *scheduler) lookUp(j *job) {
+	names := s.reader.wanted.names
+	for i := range j.n {
+		r, row := s.loaded[j.shards[i]], s.rowOf[i]
+		j.labels[i] = r.labels[row]
+		j.keys = append(j.keys, r.key(row)...)
+		j.keyEnds[i] = int32(len(j.keys))
+		add := func(c *column, field int32) extent {
+			e := extent{offset: c.offset[row], size: c.size[row], crc: c.crc[row]}
+			p := piece{
+				shard: j.shards[i], stream: s.stream(j.number, i), slot: int32(i), field: field,
+				offset: e.offset, size: e.size,
+			}
+			switch {
+			case e.offset == notVerbatim:
+				p.parse, p.offset, p.size = true, r.offsets[row], r.sizes[row]
+			case e.offset == absent || e.size == 0:
+				return e
+			}
+			j.pieces = append(j.pieces, p)
+			j.missing[i].Add(1)
+			return e
+		}
+		cols := r.cols
+		if s.reader.wanted.image {
+			j.images[i] = add(&cols[0], -1)
+			if cols[0].name != nil {
+				j.images[i].name = cols[0].name[row]
+			}
+			cols = cols[1:]
+		}
+		for f := range names {
+			j.fields[i*len(names)+f] = add(&cols[f], int32(f))
+		}
+		j.empty[i] = j.missing[i].Load() == 0
+	}
+}
+
+// stream is 0, or where shards can only be read forward, a number for each lane, so
+// that two lanes that share a shard do not make each other start over.
+func (s *scheduler) stream(batch int64, slot int) int32 {
+	if !s.reader.sequential {
+		return 0
+	}
+	o := &s.plan.order
+	place := batch*s.plan.GlobalBatchSize() + int64(slot)*int64(o.World) + int64(s.reader.config.Rank)
+	return int32(place%s.plan.samples%int64(o.Lanes)) + 1
+}
+
+// lay joins pieces to reads and gives everything that stays in the batch its place
+// in the slab, whose size it returns.
+func (s *scheduler) lay(j *job) int64 {
+	at := s.imageBytes * int64(s.plan.order.BatchSize)
+	slices.SortFunc(j.pieces, func(a, b piece) int {
+		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.stream, b.stream),
+			cmp.Compare(a.offset, b.offset), cmp.Compare(a.slot, b.slot), cmp.Compare(a.field, b.field))
+	})
+	if cap(j.reads) < len(j.pieces) { // reads are pointed at: they must not move
+		j.reads = make([]read, 0, len(j.pieces)+len(j.pieces)/4)
+	}
+	inPlace := !s.reader.wanted.image
+	for from := 0; from < len(j.pieces); {
+		p := &j.pieces[from]
+		end := p.offset + p.size
+		to := from + 1
+		for ; to < len(j.pieces) && !p.parse; to++ {
+			q := &j.pieces[to]
+			if q.parse || q.shard != p.shard || q.stream != p.stream || q.offset-end > maxGap ||
+				max(end, q.offset+q.size)-p.offset > maxRead {
+				break
+			}
+			end = max(end, q.offset+q.size)
+		}
+		j.reads = j.reads[:len(j.reads)+1]
+		r := &j.reads[len(j.reads)-1]
+		*r = read{
+			job: j, shard: p.shard, stream: p.stream, offset: p.offset, size: end - p.offset,
+			pieces: j.pieces[from:to], parse: p.parse, at: -1,
+		}
+		if inPlace && !p.parse {
+			at = align(at, fieldAlign)
+			r.at = at
+			at += r.size
+		}
+		users := int32(1)
+		for _, q := range r.pieces {
+			if q.field < 0 {
+				users++
+				continue
+			}
+			f := &j.fields[int(q.slot)*len(s.reader.wanted.names)+int(q.field)]
+			if r.at >= 0 {
+				f.at = r.at + q.offset - r.offset
+			} else {
+				at = align(at, fieldAlign)
+				f.at = at
+				at += f.size
+			}
+		}
+		r.users.Store(users)
+		from = to
+	}
+	return at
+}
+
+func align(n, to int64) int64 { return (n + to - 1) / to * to }
+
+// sendAll gives the reads memory and sends them on their way.
+func (s *scheduler) sendAll(j *job) error {
+	s.last = sized(s.last, j.n)
+	for i := range j.reads {
+		for _, q := range j.reads[i].pieces {
+			s.last[q.slot] = int32(i)
+		}
+	}
+	s.held = s.held[:0]
+	for i := range j.reads {
+		r := &j.reads[i]
+		if r.at >= 0 {
+			r.data = j.slab.data[r.at : r.at+r.size]
+		} else {
+			s.held = slices.DeleteFunc(s.held, func(h heldBlock) bool { return h.until < i })
+			own := int64(len(j.slab.data))
+			for _, h := range s.held {
+				own += h.bytes
+			}
+			b, err := s.take(r.size, own)
+			if err != nil {
+				return fmt.Errorf("sample %q: %w", j.key(int(r.pieces[0].slot)), err)
+			}
+			r.block, r.data = b, b.data[:r.size]
+			until := i
+			for _, q := range r.pieces {
+				if q.field < 0 {
+					until = max(until, int(s.last[q.slot]))
+				}
+			}
+			if until > i {
+				s.held = append(s.held, heldBlock{until, int64(len(b.data))})
+			}
+		}
+		if err := s.send(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send sends a read to the fetchers.
+func (s *scheduler) send(r *read) error {
+	if s.reader.sequential {
+		key := fileKey{r.shard, r.stream}
+		r.before, r.after = s.streams[key], make(chan struct{})
+		s.streams[key] = r.after
+	}
+	select {
+	case s.reads <- r:
+		return nil
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	}
+}
+
+// take takes memory from the pool.
+func (s *scheduler) take(n, own int64) (*block, error) {
+	if most := max(s.pool.size, maxLent); n > most {
+		return nil, fmt.Errorf("takes %d bytes of memory, more than the %d that one may; a smaller batch_size or more memory helps", n, most)
+	}
+	start := time.Now()
+	defer s.counters.roomWait.since(start)
+	return s.pool.get(s.ctx, n, own)
+}
