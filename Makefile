@@ -40,7 +40,7 @@ help: ## list the targets
 	@echo '           PHOTOS=dir (bench-*: JPEG files)'
 
 build: ## build bin/shardify and bin/shardread, stamped with git's version
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=auto -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(if $(shell git rev-parse -q --verify HEAD 2>/dev/null),true,false) -o bin/ ./cmd/...
 
 demo: build ## pack, verify and stream a generated data set, or DATA=dir
 	@GO='$(GO)' DATA='$(DATA)' IMAGES='$(IMAGES)' CLASSES='$(CLASSES)' sh tools/demo.sh
@@ -84,8 +84,8 @@ fmt: $(LINT) ## format all Go code
 	$(LINT) fmt ./...
 
 fmt-check: $(LINT) ## fail if a file is not formatted
-	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')) && \
-		if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)) && \
+		if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted" | sort -u; exit 1; fi
 	$(LINT) fmt --diff ./...
 
 mod-check: ## fail if go.mod or go.sum is not tidy, or a module is not what go.sum says
