@@ -37,10 +37,13 @@ func (p *Painter) compose(rng *rand.Rand, s *Spec) *scene {
 		rng: rng, lib: p.lib, spec: s,
 		palette:  palettes[rng.IntN(len(palettes))],
 		contrast: 0.7 + 0.5*rng.Float64(),
-		rough:    2 + 2.2*rng.Float64(),
+		rough:    1.5 + 2.2*rng.Float64(),
 		size:     math.Sqrt(float64(s.Width) * float64(s.Height)),
 	}
 	sc := &scene{background: c.material(0, 0.5+0.8*rng.Float64())}
+	if s.Studio {
+		sc.background = c.material(0, 0)
+	}
 	for j := range sc.light.values {
 		for i := range sc.light.values[j] {
 			u, v := float64(i)/2.5-1, float64(j)/2-1
@@ -51,15 +54,18 @@ func (p *Painter) compose(rng *rand.Rand, s *Spec) *scene {
 		sc.ox[i], sc.oy[i] = rng.IntN(side), rng.IntN(side)
 	}
 	sc.grain[0] = int32(s.Noise * 256 / deviation)
-	sc.grain[1] = int32(s.Noise * 256 / deviation * 0.45)
+	sc.grain[1] = int32(s.Noise * 256 / deviation)
 
 	p.shapes = p.shapes[:0]
 	// The middle distance: what covers most of the background, less and less soft.
 	horizon := 0.25 + 0.5*rng.Float64()
-	if rng.Float64() < 0.5 {
+	if !s.Studio && rng.Float64() < 0.5 {
 		c.ground(p, horizon)
 	}
 	for range 2 + rng.IntN(6) {
+		if s.Studio {
+			break
+		}
 		c.blob(p, c.size*(0.12+0.25*rng.Float64()), 1+5*rng.Float64()*rng.Float64(), 0.5+rng.Float64())
 	}
 	switch rng.IntN(4) {
@@ -94,9 +100,9 @@ func (c *composer) material(depth int, detail float64) material {
 		colour = c.palette[rng.IntN(2)]
 	}
 	var m material
-	luma := 118 + (colour[0]-118)*c.contrast + 22*rng.NormFloat64()
+	luma := min(max(118+(colour[0]-118)*c.contrast+22*rng.NormFloat64(), 12), 245)
 	m.base = [3]int32{
-		int32(min(max(luma, 12), 245) * 256),
+		int32(luma * 256),
 		int32((128.5 + colour[1]*0.8 + 2.5*rng.NormFloat64()) * 256),
 		int32((128.5 + colour[2]*0.8 + 2.5*rng.NormFloat64()) * 256),
 	}
@@ -111,11 +117,14 @@ func (c *composer) material(depth int, detail float64) material {
 		m.texture = c.lib.fractals[min(max(i, 0), len(c.lib.fractals)-1)]
 	}
 	m.ox, m.oy = rng.IntN(side), rng.IntN(side)
-	dev := 13 * detail * c.spec.Detail * math.Exp(0.8*rng.NormFloat64())
-	dev = min(dev, 60)
+	dev := 28 * detail * c.spec.Detail * math.Exp(0.8*rng.NormFloat64())
+	dev = min(dev, 64)
 	m.gain[0] = int32(dev * 256 / deviation)
-	m.gain[1] = int32(dev * 256 / deviation * 0.16 * rng.NormFloat64())
-	m.gain[2] = int32(dev * 256 / deviation * 0.16 * rng.NormFloat64())
+	// Light and shade change the colour in proportion; the rest is tint.
+	for i := 1; i <= 2; i++ {
+		ratio := min(max(0.8*colour[i]/luma, -0.3), 0.3) + 0.18*rng.NormFloat64()
+		m.gain[i] = int32(dev * 256 / deviation * ratio)
+	}
 	return m
 }
 

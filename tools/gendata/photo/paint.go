@@ -188,7 +188,7 @@ func (p *Painter) develop(sc *scene, s *Spec, y int) {
 	w := s.Width
 	sc.light.row(p.light[:w], y, s.Height)
 	grain := func(i int) *[side]int8 {
-		return (*[side]int8)(p.lib.grain[(y+sc.oy[i])&mask<<sideBits:])
+		return (*[side]int8)(p.lib.grain[i][(y+sc.oy[i])&mask<<sideBits:])
 	}
 	t := grain(0)
 	luma, light := p.rows[0][:w], p.light[:w]

@@ -17,6 +17,8 @@ type Spec struct {
 	Detail float64
 	// Noise is the standard deviation of the sensor's noise, of 255.
 	Noise float64
+	// Studio tells that the background is a backdrop without detail or noise.
+	Studio bool
 	// Seed and Number tell scenes apart.
 	Seed, Number uint64
 }
@@ -53,8 +55,7 @@ func (s *Spec) scaled(rng *rand.Rand) {
 		short = min(max(int(360+60*rng.NormFloat64()), 220), 500)
 	}
 	s.orient(rng, 500, short, 0.75)
-	s.Detail = math.Exp(0.50 * rng.NormFloat64())
-	s.Noise = 1.2 * math.Exp(0.6*rng.NormFloat64())
+	s.content(rng, 1.12)
 }
 
 // found is a photograph that is kept as it was on the web.
@@ -83,8 +84,17 @@ func (s *Spec) found(rng *rand.Rand) {
 		ratio = min(max(0.8+0.13*rng.NormFloat64(), 0.45), 1)
 	}
 	s.orient(rng, long, int(float64(long)*ratio+0.5), 0.68)
-	s.Detail = 0.8 * math.Exp(0.55*rng.NormFloat64())
-	s.Noise = 1.0 * math.Exp(0.6*rng.NormFloat64())
+	s.content(rng, 0.85)
+}
+
+// content draws how much there is to see.
+func (s *Spec) content(rng *rand.Rand, detail float64) {
+	s.Detail = detail * math.Exp(0.55*rng.NormFloat64())
+	s.Noise = min(0.75*math.Exp(0.8*rng.NormFloat64()), 3.5)
+	if rng.Float64() < 0.12 {
+		s.Studio = true
+		s.Noise = 0.1
+	}
 }
 
 func (s *Spec) orient(rng *rand.Rand, long, short int, landscape float64) {

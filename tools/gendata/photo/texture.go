@@ -22,9 +22,9 @@ type texture [side * side]int8
 // Library is the textures that scenes are composed of. It is made once and not
 // changed.
 type Library struct {
-	// grain is white noise; smooth to rough are the fractals by falling exponent;
-	// then come those with structure.
-	grain     *texture
+	// grain is the sensor's noise: white for luma, and for chroma blurred, as cameras
+	// do. The fractals are ordered from smooth to rough.
+	grain     [2]*texture
 	fractals  []*texture
 	structure []*texture
 }
@@ -51,7 +51,7 @@ func makeLibrary() *Library {
 	plain := func(v float32) float32 { return v }
 	ridge := func(v float32) float32 { return 0.8 - float32(math.Abs(float64(v))) }
 
-	l := &Library{grain: bands[0].texture()}
+	l := &Library{grain: [2]*texture{bands[0].texture(), bands[1].texture()}}
 	for _, exponent := range []float64{1.7, 1.45, 1.25, 1.1, 0.95, 0.8} {
 		f := sum(exponent, 0, plain)
 		f.patch(sum(1.6, 3, plain))
