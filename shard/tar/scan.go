@@ -28,11 +28,24 @@ type scanner struct {
 	in    *stream.Window
 	limit int64
 
-	name, long []byte // room for names
-	intern     map[string]string
+	name, long []byte            // room for names
+	intern     map[string]string // the fields' names; nil if they are not kept
 
-	out shard.Located // the sample that is being gathered
-	at  []int         // where its fields begin in the window's Kept
+	out *shard.Located // the sample that is being gathered
+	at  []int          // where its fields begin in the window's Kept
+}
+
+// parsed is a sample with room for the fields of most.
+type parsed struct {
+	shard.Located
+	fields [4]sample.Field
+	places [4]shard.FieldPlacement
+}
+
+func newLocated() *shard.Located {
+	p := new(parsed)
+	p.Sample.Fields, p.Placement.Fields = p.fields[:0], p.places[:0]
+	return &p.Located
 }
 
 func (s *scanner) scan(yield func(*shard.Located, error) bool) {
@@ -71,7 +84,9 @@ func (s *scanner) scan(yield func(*shard.Located, error) bool) {
 
 // parse parses a frame that holds one sample.
 func parse(frame []byte, offset int64) (*shard.Located, error) {
-	s := scanner{limit: math.MaxInt64, in: stream.WindowOf(frame, offset)}
+	var name [256]byte
+	var at [4]int
+	s := scanner{limit: math.MaxInt64, in: stream.WindowOf(frame, offset), out: newLocated(), name: name[:0], at: at[:0]}
 	for {
 		m, err := s.header()
 		if err != nil {
@@ -104,7 +119,7 @@ func parse(frame []byte, offset int64) (*shard.Located, error) {
 	if err := s.finish(); err != nil {
 		return nil, err
 	}
-	return &s.out, nil
+	return s.out, nil
 }
 
 func formatError(offset int64, format string, args ...any) error {
@@ -315,14 +330,14 @@ func (s *scanner) split(m member) (key, field string, ok bool) {
 // internField returns field as a string of its own, the same for all samples.
 // Only names for which sample.Split depends on nothing else go into the table.
 func (s *scanner) internField(field string) string {
+	if s.intern == nil {
+		return field
+	}
 	if f, ok := s.intern[field]; ok {
 		return f
 	}
 	field = strings.Clone(field)
 	if len(s.intern) < 256 && !strings.HasSuffix(field, "__") {
-		if s.intern == nil {
-			s.intern = make(map[string]string)
-		}
 		s.intern[field] = field
 	}
 	return field
@@ -368,7 +383,7 @@ func (s *scanner) finish() error {
 		end := s.at[i] + int(places[i].Size)
 		fields[i].Data = kept[s.at[i]:end:end]
 	}
-	byName := (*byName)(&s.out)
+	byName := (*byName)(s.out)
 	if !sort.IsSorted(byName) {
 		sort.Stable(byName)
 	}
@@ -396,7 +411,7 @@ func (s *scanner) yield(yield func(*shard.Located, error) bool) bool {
 		yield(nil, err)
 		return false
 	}
-	if !yield(&s.out, nil) {
+	if !yield(s.out, nil) {
 		return false
 	}
 	s.in.Drop()

@@ -86,7 +86,7 @@ func (Container) NewWriter(w io.Writer) shard.Writer { return newWriter(w) }
 // Scan yields the samples of the archive in r. See shard.Container.
 func (Container) Scan(r io.Reader, limit int64) iter.Seq2[*shard.Located, error] {
 	return func(yield func(*shard.Located, error) bool) {
-		s := scanner{limit: limit, in: stream.NewWindow(r)}
+		s := scanner{limit: limit, in: stream.NewWindow(r), out: newLocated(), intern: make(map[string]string)}
 		s.scan(yield)
 	}
 }

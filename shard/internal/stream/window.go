@@ -2,8 +2,12 @@ package stream
 
 import "io"
 
-// windowSize is the size of a window at first.
-const windowSize = 1 << 20
+const (
+	// firstSize is the size of a window at first, windowSize that to which it grows
+	// with what is read, and beyond which only with what is kept.
+	firstSize  = 64 << 10
+	windowSize = 1 << 20
+)
 
 // Window slides over the bytes of a reader. Besides what has not been consumed it
 // can keep a stretch of what has:
@@ -23,7 +27,7 @@ type Window struct {
 }
 
 // NewWindow returns a window over what r reads.
-func NewWindow(r io.Reader) *Window { return &Window{r: r, buf: make([]byte, windowSize)} }
+func NewWindow(r io.Reader) *Window { return &Window{r: r, buf: make([]byte, firstSize)} }
 
 // WindowOf returns a window over frame, which lies at offset.
 func WindowOf(frame []byte, offset int64) *Window {
@@ -113,7 +117,7 @@ func (w *Window) fill(room int) {
 		n := copy(w.buf, w.buf[w.start:w.keep])
 		m := copy(w.buf[n:], w.buf[w.pos:w.end])
 		w.start, w.keep, w.pos, w.end = 0, n, n, n+m
-		if w.end > len(w.buf)/4*3 {
+		if w.end > len(w.buf)/4*3 || len(w.buf) < windowSize {
 			buf := make([]byte, 2*len(w.buf))
 			copy(buf, w.buf[:w.end])
 			w.buf = buf
