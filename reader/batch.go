@@ -87,8 +87,8 @@ func (b *Batch) Number() int64 { return b.use().number }
 // Len is the number of samples.
 func (b *Batch) Len() int { return b.use().n }
 
-// Images is the tensor of the images, whose shape is [Len, height, width, 3] or,
-// under LayoutNCHW, [Len, 3, height, width]. Under DecodeNone there is none: its
+// Images is the tensor of the images, whose shape is [Len, 3, height, width] or,
+// under LayoutNHWC, [Len, height, width, 3]. Under DecodeNone there is none: its
 // shape is nil.
 func (b *Batch) Images() Tensor {
 	j := b.use()

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"shardify/imaging/resize"
+	"shardify/imaging/tensor"
 	"shardify/sample"
 )
 
@@ -41,7 +42,7 @@ type Config struct {
 	// CenterCrop must be there.
 	Transform []Transform `json:"transform,omitempty"`
 	// DType and Layout are those of Batch.Images: by default DTypeUint8 and
-	// LayoutNHWC. Float32 without Normalize is 0 … 1.
+	// LayoutNCHW. Float32 without Normalize is 0 … 1.
 	DType  DType  `json:"dtype,omitempty"`
 	Layout Layout `json:"layout,omitempty"`
 	// Fields are those fields of the samples whose bytes the batches carry,
@@ -85,13 +86,14 @@ const (
 )
 
 // Layout is the order of the dimensions of images.
-type Layout string
+type Layout = tensor.Layout
 
 const (
+	// LayoutNCHW, the default as it is PyTorch's, has an image's channels one after
+	// the other.
+	LayoutNCHW = tensor.NCHW
 	// LayoutNHWC has the three channels of a pixel side by side.
-	LayoutNHWC Layout = "nhwc"
-	// LayoutNCHW has an image's channels one after the other.
-	LayoutNCHW Layout = "nchw"
+	LayoutNHWC = tensor.NHWC
 )
 
 // OnBad says what becomes of a sample whose bytes do not match their checksum when
@@ -135,13 +137,10 @@ type Transform struct {
 }
 
 // Normalize maps each channel x, in 0 … 1, to (x - Mean) / Std.
-type Normalize struct {
-	Mean [3]float64 `json:"mean"`
-	Std  [3]float64 `json:"std"`
-}
+type Normalize = tensor.Normalize
 
 // ImageNet is the mean and deviation that torchvision's models expect.
-var ImageNet = Normalize{Mean: [3]float64{0.485, 0.456, 0.406}, Std: [3]float64{0.229, 0.224, 0.225}}
+var ImageNet = tensor.ImageNet
 
 // Order is the part of the configuration that decides the order of samples.
 func (c Config) Order() Order {
@@ -160,7 +159,6 @@ func (c Config) withDefaults() Config {
 	}
 	c.Decode = or(c.Decode, DecodeImage)
 	c.DType = or(c.DType, DTypeUint8)
-	c.Layout = or(c.Layout, LayoutNHWC)
 	c.OnBad = or(c.OnBad, OnBadFail)
 	c.Workers = or(c.Workers, runtime.GOMAXPROCS(0))
 	if c.Decode == DecodeImage && c.Transform == nil {
@@ -194,7 +192,9 @@ func (c Config) Validate() error {
 	}
 	choice(&faults, "decode", c.Decode, DecodeImage, DecodeNone)
 	choice(&faults, "dtype", c.DType, DTypeUint8, DTypeFloat32)
-	choice(&faults, "layout", c.Layout, LayoutNHWC, LayoutNCHW)
+	if _, err := c.Layout.MarshalText(); err != nil {
+		fault("layout: %w", err)
+	}
 	choice(&faults, "on_bad", c.OnBad, OnBadFail, OnBadSkip)
 	between(&faults, "workers", c.Workers, 1, 1<<12)
 	if c.Memory < 0 {
@@ -241,10 +241,8 @@ func (c Config) validateTransform() (faults []error) {
 		}
 		if n := t.Normalize; n != nil {
 			set++
-			for _, s := range n.Std {
-				if !(s > 0) {
-					fault("normalize: a deviation of %v", s)
-				}
+			if err := n.Validate(); err != nil {
+				fault("normalize: %w", err)
 			}
 			if c.DType != DTypeFloat32 {
 				fault("normalize: makes fractions; set dtype to %q", DTypeFloat32)
@@ -265,11 +263,8 @@ func (c Config) validateTransform() (faults []error) {
 		if (t.Scale != nil || t.Ratio != nil) && t.RandomResizedCrop == 0 {
 			fault("scale and ratio belong to random_resized_crop")
 		}
-		if s := t.Scale; s != nil && !(s[0] > 0 && s[0] <= s[1] && s[1] <= 1) {
-			fault("scale: %v to %v; want 0 < from ≤ to ≤ 1", s[0], s[1])
-		}
-		if r := t.Ratio; r != nil && !(r[0] > 0 && r[0] <= r[1] && r[1] <= 1000) {
-			fault("ratio: %v to %v; want 0 < from ≤ to ≤ 1000", r[0], r[1])
+		if err := t.crop().Validate(); err != nil {
+			fault("%w", err)
 		}
 		switch {
 		case t.CenterCrop > 0:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"shardify/imaging"
+	"shardify/imaging/augment"
 	"shardify/index"
 	"shardify/shard"
 )
@@ -83,9 +84,9 @@ func (w *worker) sample(j *job, i int) (err error) {
 		}
 	}
 	o := &w.plan.order
-	key := hashKey(o.Seed, uint64(w.plan.epoch), purposeAugment, uint64(j.samples[i]))
+	random := augment.NewRand(o.Seed, uint64(w.plan.epoch), uint64(j.samples[i]))
 	dst := j.slab.data[int64(i)*w.imageBytes:][:w.imageBytes:w.imageBytes]
-	if err := w.imager.make(dst, x.data, key); err != nil {
+	if err := w.imager.make(dst, x.data, random); err != nil {
 		return j.sampleError(i, name, x.offset, err)
 	}
 	return nil

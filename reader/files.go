@@ -18,7 +18,8 @@ type files struct {
 
 	mu      sync.Mutex
 	entries map[fileKey]*fileEntry
-	idle    *list.List // of *fileEntry that nobody uses, the last used in front
+	recent  *list.List // of *fileEntry, the last used in front
+	idle    int        // those that nobody uses
 	closed  bool
 }
 
@@ -35,7 +36,7 @@ type fileEntry struct {
 }
 
 func newFiles(open func(ctx context.Context, shard int32) (*dataset.ShardFile, error)) *files {
-	return &files{open: open, entries: map[fileKey]*fileEntry{}, idle: list.New()}
+	return &files{open: open, entries: map[fileKey]*fileEntry{}, recent: list.New()}
 }
 
 // acquire returns an open shard for use until release.
@@ -45,21 +46,20 @@ func (f *files) acquire(ctx context.Context, key fileKey) (*fileEntry, error) {
 		e := f.entries[key]
 		if e == nil {
 			e = &fileEntry{key: key, users: 1, ready: make(chan struct{})}
+			e.at = f.recent.PushFront(e)
 			f.entries[key] = e
 			f.mu.Unlock()
 			e.file, e.err = f.open(ctx, key.shard)
 			if e.err != nil {
 				f.mu.Lock()
-				delete(f.entries, key)
+				f.remove(e)
 				f.mu.Unlock()
 			}
 			close(e.ready)
 			return e, e.err
 		}
-		e.users++
-		if e.at != nil {
-			f.idle.Remove(e.at)
-			e.at = nil
+		if e.users++; e.users == 1 {
+			f.idle--
 		}
 		f.mu.Unlock()
 		<-e.ready
@@ -77,7 +77,8 @@ func (f *files) release(e *fileEntry) {
 	f.mu.Lock()
 	var old []*fileEntry
 	if e.users--; e.users == 0 {
-		e.at = f.idle.PushFront(e)
+		f.idle++
+		f.recent.MoveToFront(e.at)
 		old = f.shed()
 	}
 	f.mu.Unlock()
@@ -92,13 +93,21 @@ func (f *files) shed() (old []*fileEntry) {
 	if f.closed {
 		limit = 0
 	}
-	for f.idle.Len() > limit {
-		e := f.idle.Remove(f.idle.Back()).(*fileEntry)
-		e.at = nil
-		delete(f.entries, e.key)
-		old = append(old, e)
+	for at := f.recent.Back(); at != nil && f.idle > limit; {
+		e := at.Value.(*fileEntry)
+		at = at.Prev()
+		if e.users == 0 {
+			f.remove(e)
+			f.idle--
+			old = append(old, e)
+		}
 	}
 	return old
+}
+
+func (f *files) remove(e *fileEntry) {
+	f.recent.Remove(e.at)
+	delete(f.entries, e.key)
 }
 
 // close closes the files, those in use when they are released.

@@ -81,11 +81,10 @@ func hashKey(words ...uint64) uint64 {
 	return mix64(h)
 }
 
-// The purposes for which keys are derived from (seed, epoch); part of the order
-// and of the pictures that a seed stands for.
+// The purposes for which keys are derived from (seed, epoch); part of the order that
+// a seed stands for.
 const (
 	purposeShards = 1 + iota
 	purposeWindow
 	purposeGlobal
-	purposeAugment
 )

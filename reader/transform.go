@@ -3,71 +3,62 @@ package reader
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 
 	"shardify/imaging"
+	"shardify/imaging/augment"
 	"shardify/imaging/resize"
+	"shardify/imaging/tensor"
 )
 
 // imager makes the picture of a sample: it decodes, transforms and writes the
-// result as the tensor wants it. One goroutine may use it.
+// result as the tensor wants it. One goroutine may use it. In steady state it
+// allocates nothing that its decoder does not.
 type imager struct {
 	config  *Config
 	decoder imaging.Decoder
 	resizer resize.Resizer
-	random  rand.PCG
 	// The decoded image, and two that are scaled or cropped in turn.
 	decoded imaging.Image
 	scaled  [2]imaging.Image
-	table   [3][256]float32 // of a channel's value under DTypeFloat32
+	table   *tensor.Table // under DTypeFloat32
 }
 
 func newImager(c *Config, d imaging.Decoder) imager {
 	m := imager{config: c, decoder: d}
 	if c.DType == DTypeFloat32 {
-		n := Normalize{Std: [3]float64{1, 1, 1}}
+		var n Normalize
 		for _, t := range c.Transform {
 			if t.Normalize != nil {
 				n = *t.Normalize
 			}
 		}
-		for ch := range m.table {
-			for v := range m.table[ch] {
-				m.table[ch][v] = float32((float64(v)/255 - n.Mean[ch]) / n.Std[ch])
-			}
-		}
+		m.table = n.Table()
 	}
 	return m
 }
 
-// make makes the picture of an image file in dst, one image of a slab. key decides
-// everything random.
-func (m *imager) make(dst, file []byte, key uint64) error {
+// make makes the picture of an image file in dst, one image of a slab. Everything
+// random comes from random, in the order of the transforms. Flips are noted, and
+// carried out as the picture is written: crops after them see the mirrored image.
+func (m *imager) make(dst, file []byte, random augment.Rand) error {
 	if err := m.decoder.Decode(file, &m.decoded, imaging.DecodeOptions{}); err != nil {
 		return err
 	}
-	m.random.Seed(key, golden)
-	random := rand.New(&m.random)
-	view := m.decoded // the picture so far; it shares pixels
-	next := 0
+	view := m.decoded // the picture so far
 	flip := false
-	for i := range m.config.Transform {
-		t := &m.config.Transform[i]
+	next := 0
+	steps := m.config.Transform
+	for i := 0; i < len(steps); i++ {
+		t := &steps[i]
 		out := &m.scaled[next]
 		switch {
 		case t.RandomHorizontalFlip > 0:
-			if random.Float64() < t.RandomHorizontalFlip {
+			if augment.HorizontalFlip(&random, t.RandomHorizontalFlip) {
 				flip = !flip
 			}
 			continue
-		case t.Normalize != nil:
-			continue // at the end, by table
 		case t.RandomResizedCrop > 0:
-			x, y, w, h := drawCrop(random, view.Width, view.Height, t)
-			if flip {
-				x = view.Width - x - w
-			}
-			part, err := resize.Crop(&view, x, y, w, h)
+			part, err := m.draw(&random, &view, t, flip)
 			if err != nil {
 				return err
 			}
@@ -75,71 +66,95 @@ func (m *imager) make(dst, file []byte, key uint64) error {
 			if err := m.resizer.Resize(out, &part, resize.Full(&part), t.Interpolation); err != nil {
 				return err
 			}
+			view = *out
 		case t.Resize > 0:
-			w, h := view.Width, view.Height
-			if w <= h {
-				w, h = t.Resize, max(1, t.Resize*h/w)
+			crop := 0
+			if i+1 < len(steps) {
+				crop = steps[i+1].CenterCrop
+			}
+			w, h := shorterSide(view.Width, view.Height, t.Resize)
+			if crop > 0 && w >= crop && h >= crop {
+				// Only what the crop keeps is made.
+				x, y := middle(w, crop, flip), middle(h, crop, false)
+				out.Reset(crop, crop)
+				if err := m.resizer.ResizeWindow(out, &view, resize.Full(&view), t.Interpolation, w, h, x, y); err != nil {
+					return err
+				}
+				i++
 			} else {
-				w, h = max(1, t.Resize*w/h), t.Resize
+				if int64(w)*int64(h) > imaging.DefaultMaxPixels {
+					return fmt.Errorf("%w: %d × %d, resized to %d × %d", imaging.ErrTooLarge, view.Width, view.Height, w, h)
+				}
+				out.Reset(w, h)
+				if err := m.resizer.Resize(out, &view, resize.Full(&view), t.Interpolation); err != nil {
+					return err
+				}
 			}
-			if int64(w)*int64(h) > imaging.DefaultMaxPixels {
-				return fmt.Errorf("%w: %d × %d, resized to %d × %d", imaging.ErrTooLarge, view.Width, view.Height, w, h)
-			}
-			out.Reset(w, h)
-			if err := m.resizer.Resize(out, &view, resize.Full(&view), t.Interpolation); err != nil {
+			view = *out
+		case t.CenterCrop > 0:
+			var err error
+			if view, err = centerCrop(out, view, t.CenterCrop, flip); err != nil {
 				return err
 			}
-		case t.CenterCrop > 0:
-			view = centerCrop(out, view, t.CenterCrop, flip)
-			next ^= 1
+		default: // Normalize: by table, as the picture is written
 			continue
 		}
-		view = *out
 		next ^= 1
 	}
-	m.place(dst, &view, flip)
-	return nil
+	if m.table != nil {
+		return tensor.PutFloat32(float32s(dst), &view, m.config.Layout, flip, m.table)
+	}
+	return tensor.PutUint8(dst, &view, m.config.Layout, flip)
 }
 
-// drawCrop draws the part that a RandomResizedCrop cuts, as torchvision's
-// RandomResizedCrop.get_params: ten tries to fit a part of random area and aspect
-// ratio, or else the largest part in the middle that has a legal ratio.
-func drawCrop(random *rand.Rand, width, height int, t *Transform) (x, y, w, h int) {
-	scale, ratio := [2]float64{0.08, 1}, [2]float64{3. / 4, 4. / 3}
+// draw returns the part of view that a RandomResizedCrop cuts.
+func (m *imager) draw(random *augment.Rand, view *imaging.Image, t *Transform, flip bool) (imaging.Image, error) {
+	r := t.crop().Draw(random, view.Width, view.Height)
+	if flip {
+		r.X = view.Width - r.X - r.Width
+	}
+	return resize.Crop(view, r.X, r.Y, r.Width, r.Height)
+}
+
+// crop is a RandomResizedCrop's parameters.
+func (t *Transform) crop() (c augment.RandomResizedCrop) {
 	if t.Scale != nil {
-		scale = *t.Scale
+		c.Scale = *t.Scale
 	}
 	if t.Ratio != nil {
-		ratio = *t.Ratio
+		c.Ratio = *t.Ratio
 	}
-	uniform := func(from, to float64) float64 { return from + (to-from)*random.Float64() }
-	area := float64(width) * float64(height)
-	for range 10 {
-		target := area * uniform(scale[0], scale[1])
-		aspect := math.Exp(uniform(math.Log(ratio[0]), math.Log(ratio[1])))
-		w := int(math.RoundToEven(math.Sqrt(target * aspect)))
-		h := int(math.RoundToEven(math.Sqrt(target / aspect)))
-		if 0 < w && w <= width && 0 < h && h <= height {
-			return random.IntN(width - w + 1), random.IntN(height - h + 1), w, h
-		}
+	return c
+}
+
+// shorterSide returns the dimensions of an image whose shorter side is scaled to a
+// length; the longer is cut to a whole number, as torchvision does.
+func shorterSide(width, height, length int) (w, h int) {
+	if width <= height {
+		return length, length * height / width
 	}
-	w, h = width, height
-	switch whole := float64(width) / float64(height); {
-	case whole < ratio[0]:
-		h = min(height, max(1, int(math.RoundToEven(float64(w)/ratio[0]))))
-	case whole > ratio[1]:
-		w = min(width, max(1, int(math.RoundToEven(float64(h)*ratio[1]))))
+	return length * width / height, length
+}
+
+// middle returns where the middle part of a length begins, rounded half to even as
+// in torchvision; of the mirrored image where mirrored is set.
+func middle(length, part int, mirrored bool) int {
+	at := int(math.RoundToEven(float64(length-part) / 2))
+	if mirrored {
+		return length - part - at
 	}
-	return (width - w) / 2, (height - h) / 2, w, h
+	return at
 }
 
 // centerCrop returns the middle of view, a square of so many pixels, as
 // torchvision's center_crop finds it: with black round an image that is too small.
-// It shares view's pixels or uses those of out. flip says that the view is to be
-// mirrored later, and that the middle is that of the mirrored image.
-func centerCrop(out *imaging.Image, view imaging.Image, side int, flip bool) imaging.Image {
+// It shares view's pixels or uses those of out.
+func centerCrop(out *imaging.Image, view imaging.Image, side int, flip bool) (imaging.Image, error) {
 	if view.Width < side || view.Height < side {
 		w, h := max(view.Width, side), max(view.Height, side)
+		if int64(w)*int64(h) > imaging.DefaultMaxPixels {
+			return view, fmt.Errorf("%w: %d × %d, with a border %d × %d", imaging.ErrTooLarge, view.Width, view.Height, w, h)
+		}
 		left, top := (w-view.Width)/2, (h-view.Height)/2
 		if flip {
 			left = w - view.Width - left
@@ -151,52 +166,5 @@ func centerCrop(out *imaging.Image, view imaging.Image, side int, flip bool) ima
 		}
 		view = *out
 	}
-	left := int(math.RoundToEven(float64(view.Width-side) / 2))
-	top := int(math.RoundToEven(float64(view.Height-side) / 2))
-	if flip {
-		left = view.Width - side - left
-	}
-	view.Pix = view.Pix[top*view.Stride+3*left:]
-	view.Width, view.Height = side, side
-	return view
-}
-
-// place writes the picture into an image of the slab.
-func (m *imager) place(dst []byte, view *imaging.Image, flip bool) {
-	w, h := view.Width, view.Height
-	plane := w * h
-	planar := m.config.Layout == LayoutNCHW
-	// Where in the slab the first pixel of row y goes, and how far it is to the
-	// next one and to the next channel.
-	step, channel := 3, 1
-	if planar {
-		step, channel = 1, plane
-	}
-	for y := range h {
-		row := view.Pix[y*view.Stride:][:3*w]
-		at, by := y*w*step, step
-		if flip {
-			at, by = at+(w-1)*step, -step
-		}
-		if m.config.DType == DTypeFloat32 {
-			out := float32s(dst)
-			for ; len(row) >= 3; row = row[3:] {
-				out[at] = m.table[0][row[0]]
-				out[at+channel] = m.table[1][row[1]]
-				out[at+2*channel] = m.table[2][row[2]]
-				at += by
-			}
-			continue
-		}
-		if !flip && !planar {
-			copy(dst[at:], row)
-			continue
-		}
-		for ; len(row) >= 3; row = row[3:] {
-			dst[at] = row[0]
-			dst[at+channel] = row[1]
-			dst[at+2*channel] = row[2]
-			at += by
-		}
-	}
+	return resize.Crop(&view, middle(view.Width, side, flip), middle(view.Height, side, false), side, side)
 }
