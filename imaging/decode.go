@@ -39,8 +39,8 @@ const DefaultMaxPixels = 2 * (1024 * 1024 * 1024 / 4 / 3)
 // DecodeOptions says how to decode. The zero value decodes as Pillow does.
 type DecodeOptions struct {
 	// MaxPixels is the largest width times height to decode, 0 means
-	// DefaultMaxPixels. Decoding takes up to 11 bytes of memory a pixel; 15 for
-	// progressive JPEG.
+	// DefaultMaxPixels. Decoding takes up to about 20 bytes of memory a pixel:
+	// 3 in the Image, and the library's own.
 	MaxPixels int64 `json:"max_pixels,omitempty"`
 	// Orient turns the image upright as its EXIF orientation asks for, as
 	// Pillow's ImageOps.exif_transpose does. (Pillow does so unasked with TIFF,
@@ -87,18 +87,12 @@ var Std Decoder = std{}
 
 type std struct{}
 
-func (std) Decode(data []byte, dst *Image, opt DecodeOptions) (err error) {
+func (std) Decode(data []byte, dst *Image, opt DecodeOptions) error {
 	if err := opt.Validate(); err != nil {
 		return err
 	}
-	format := sniff(data)
-	defer func() {
-		if r := recover(); r != nil {
-			err = malformed(format, -1, fmt.Sprintf("the decoder gave up: %v", r))
-		}
-	}()
 	c := canvas{dst: dst, opt: opt}
-	switch format {
+	switch sniff(data) {
 	case JPEG:
 		return c.jpeg(data)
 	case PNG:
@@ -112,7 +106,7 @@ func (std) Decode(data []byte, dst *Image, opt DecodeOptions) (err error) {
 	case TIFF:
 		return c.tiff(data)
 	}
-	_, err = Probe(data)
+	_, err := Probe(data)
 	return err
 }
 
@@ -190,6 +184,20 @@ func (c *canvas) rows(fill func(y int, line []uint8)) {
 		fill(y, c.row(y))
 		c.done(y)
 	}
+}
+
+// library calls a decoder that is not ours. A panic in it becomes an error, and its
+// errors become ours.
+func library[T any](format string, r io.Reader, decode func(io.Reader) (T, error)) (m T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = malformed(format, -1, fmt.Sprintf("the decoder gave up: %v", p))
+		}
+	}()
+	if m, err = decode(r); err != nil {
+		err = decodeError(format, err)
+	}
+	return m, err
 }
 
 // decodeError gives an error of the decoder of format our kind. The container is

@@ -37,9 +37,9 @@ func (c *canvas) jpeg(data []byte) error {
 		// The library wants to be told; libjpeg assumes this.
 		r = io.MultiReader(bytes.NewReader([]byte(adobeCMYK)), bytes.NewReader(data[2:]))
 	}
-	m, err := jpeg.Decode(r)
+	m, err := library(JPEG, r, jpeg.Decode)
 	if err != nil {
-		return decodeError(JPEG, err)
+		return err
 	}
 	switch m := m.(type) {
 	case *image.Gray:

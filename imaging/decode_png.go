@@ -23,9 +23,9 @@ func (c *canvas) png(data []byte) error {
 	if err := c.open(info); err != nil {
 		return err
 	}
-	m, err := png.Decode(bytes.NewReader(data))
+	m, err := library(PNG, bytes.NewReader(data), png.Decode)
 	if err != nil {
-		return decodeError(PNG, err)
+		return err
 	}
 	switch m := m.(type) {
 	case *image.Gray:

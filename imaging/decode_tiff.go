@@ -22,9 +22,9 @@ func (c *canvas) tiff(data []byte) error {
 	if err := c.open(info); err != nil {
 		return err
 	}
-	m, err := tiff.Decode(bytes.NewReader(data))
+	m, err := library(TIFF, bytes.NewReader(data), tiff.Decode)
 	if err != nil {
-		return decodeError(TIFF, err)
+		return err
 	}
 	switch m := m.(type) {
 	case *image.Gray:

@@ -3,6 +3,7 @@ package imaging
 import (
 	"bytes"
 	"image"
+	"io"
 
 	"golang.org/x/image/vp8"
 	"golang.org/x/image/vp8l"
@@ -37,9 +38,9 @@ func (c *canvas) webp(data []byte) error {
 	if coding == "VP8" {
 		d := vp8.NewDecoder()
 		d.Init(bytes.NewReader(frame), len(frame))
-		header, err := d.DecodeFrameHeader()
+		header, err := library(WebP, nil, func(io.Reader) (vp8.FrameHeader, error) { return d.DecodeFrameHeader() })
 		if err != nil {
-			return decodeError(WebP, err)
+			return err
 		}
 		if header.Width != w || header.Height != height {
 			return malformed(WebP, -1, "the VP8 chunk's width and height are not those of the canvas")
@@ -47,13 +48,15 @@ func (c *canvas) webp(data []byte) error {
 		if err := c.open(h.Info); err != nil {
 			return err
 		}
-		if m, err = d.DecodeFrame(); err != nil {
-			return decodeError(WebP, err)
-		}
-	} else {
-		config, err := vp8l.DecodeConfig(bytes.NewReader(frame))
+		yuv, err := library(WebP, nil, func(io.Reader) (*image.YCbCr, error) { return d.DecodeFrame() })
 		if err != nil {
-			return decodeError(WebP, err)
+			return err
+		}
+		m = yuv
+	} else {
+		config, err := library(WebP, bytes.NewReader(frame), vp8l.DecodeConfig)
+		if err != nil {
+			return err
 		}
 		if config.Width != w || config.Height != height {
 			return malformed(WebP, -1, "the VP8L chunk's width and height are not those of the canvas")
@@ -61,8 +64,8 @@ func (c *canvas) webp(data []byte) error {
 		if err := c.open(h.Info); err != nil {
 			return err
 		}
-		if m, err = vp8l.Decode(bytes.NewReader(frame)); err != nil {
-			return decodeError(WebP, err)
+		if m, err = library(WebP, bytes.NewReader(frame), vp8l.Decode); err != nil {
+			return err
 		}
 	}
 	var fill func(y int, line []uint8)

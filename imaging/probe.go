@@ -38,8 +38,8 @@ var magics = [...]string{
 // its trailer, a WebP the bytes that its RIFF header promises, a BMP all rows, a
 // TIFF all strips or tiles of its first image. Bytes after the end are no fault.
 //
-// A nil error does not mean that every pixel is sound, only decoding shows that;
-// nor that the image can be decoded: Probe also knows kinds that [Std] does not
+// A nil error does not mean that every pixel is sound, only decoding shows that (a
+// JPEG of one scan that ends in the end marker is taken to be whole unread); nor that the image can be decoded: Probe also knows kinds that [Std] does not
 // decode, such as lossless and arithmetic-coded JPEG.
 //
 // It reads only a few bytes of most files, allocates nothing unless there is an

@@ -111,6 +111,9 @@ func readJPEG(data []byte) (jpegHeader, error) {
 			info.Height = int(be.Uint16(payload[1:]))
 			info.Width = int(be.Uint16(payload[3:]))
 			info.Channels = int(payload[5])
+			if info.Bits < 2 || info.Bits > 16 {
+				return fault(at, "the frame header gives an impossible number of bits")
+			}
 			if info.Width == 0 {
 				return fault(at, "the frame header gives width 0")
 			}

@@ -224,6 +224,24 @@ webp("lossless-orient-8", im, lossless=True, exif=exif(8))
 webp("lossy", im, quality=90)
 webp("lossy-alpha", im_rgba, quality=90)
 webp("lossy-orient-6", im, quality=90, exif=exif(6))
+
+
+def riff(kind, data):
+    return kind + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+
+
+def inset_webp(name, x, y, **kw):
+    """An animation whose first frame is smaller than its canvas."""
+    small = im.crop((0, 0, 8, 6)) if kw["lossless"] else im.crop((0, 0, 7, 5))
+    frame = encode(small, format="WEBP", **kw)[12:]
+    u24 = lambda v: struct.pack("<I", v)[:3]
+    anmf = u24(x // 2) + u24(y // 2) + u24(small.width - 1) + u24(small.height - 1) + u24(100) + b"\0" + frame
+    body = b"WEBP" + riff(b"VP8X", b"\x02\0\0\0" + u24(W - 1) + u24(H - 1)) + riff(b"ANIM", b"\xff\x80\x40\xff\0\0") + riff(b"ANMF", anmf)
+    put(name + ".webp", riff(b"RIFF", body))
+
+
+inset_webp("animated-inset", 4, 2, lossless=True)
+inset_webp("animated-inset-lossy", 10, 6, lossless=False, quality=90)
 webp("animated", im, save_all=True, append_images=[im.rotate(180)], lossless=True)
 
 
