@@ -26,6 +26,10 @@ import (
 const (
 	// ManifestName is the manifest's name within a data set.
 	ManifestName = "manifest.json"
+	// BadName is the list of what was left out, and QuarantinePrefix begins the names
+	// of copies of it. They lie beside the shards and are no part of the data set.
+	BadName          = "bad.jsonl"
+	QuarantinePrefix = "quarantine/"
 	// Format and Version begin every manifest.
 	Format  = "shardify"
 	Version = 1
