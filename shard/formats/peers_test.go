@@ -7,11 +7,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"image/color"
+	"image/jpeg"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -158,7 +161,7 @@ func read(t *testing.T, file string) (samples []sample.Sample) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if !reflect.DeepEqual(digestOf(&p.Sample), digestOf(&s)) || !reflect.DeepEqual(p.Placement, l.Placement) {
+		if !reflect.DeepEqual(digestOf(&p.Sample), digestOf(&s)) || p.Offset != l.Offset || p.Size != l.Size || !slices.Equal(p.Placement.Fields, l.Placement.Fields) {
 			t.Fatalf("%s: sample %q is parsed as %q at %+v, want %+v", file, l.Key, p.Key, p.Placement, l.Placement)
 		}
 		samples = append(samples, s)
@@ -343,5 +346,81 @@ func TestTruncatedShards(t *testing.T) {
 				i++
 			}
 		}
+	}
+}
+
+// TestTensorFlowReads: TensorFlow reads our records, features and all, and would
+// have serialised them to the same bytes.
+func TestTensorFlowReads(t *testing.T) {
+	dir := t.TempDir()
+	samples := photographs(t, 12)
+	var facts []shard.Facts
+	for i, s := range samples {
+		config, err := jpeg.DecodeConfig(bytes.NewReader(s.Fields[1].Data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := shard.Facts{Label: int64(i), LabelName: "tench, é", Path: "a/b/" + filepath.Base(s.Key) + ".JPEG", Image: 1, Format: "jpeg", Colorspace: "RGB", Width: config.Width, Height: config.Height, Channels: 3}
+		if config.ColorModel == color.GrayModel {
+			f.Channels, f.Colorspace = 1, "Gray"
+		}
+		facts = append(facts, f)
+	}
+	for _, name := range []string{"tfrecord", "tfrecord.gz", "tfrecord.zst"} {
+		f, err := Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "x"+f.Extension())
+		write(t, f, file, samples, facts)
+		compare(t, name, digests(read(t, file)), digests(samples))
+	}
+	type line struct {
+		File    string
+		Samples []digest
+		Facts   []map[string]any
+		Same    bool
+	}
+	lines := python[line](t, "testdata/tfrecord_read.py", dir)
+	if len(lines) != 2 {
+		t.Errorf("%d files, want 2", len(lines))
+	}
+	want := digests(samples)
+	for i := range want {
+		delete(want[i].fields, "cls")
+	}
+	for _, l := range lines {
+		if !l.Same {
+			t.Errorf("%s: protobuf would have serialised the records to other bytes", l.File)
+		}
+		compare(t, l.File, l.Samples, want)
+		for i, got := range l.Facts {
+			f := facts[i]
+			want := map[string]any{
+				"key": samples[i].Key, "image/format": "JPEG", "image/filename": filepath.Base(f.Path), "image/colorspace": f.Colorspace,
+				"image/height": float64(f.Height), "image/width": float64(f.Width), "image/channels": float64(f.Channels),
+				"image/class/label": float64(f.Label), "image/class/text": f.LabelName,
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: record %d has\n%v, want\n%v", l.File, i, got, want)
+			}
+		}
+	}
+}
+
+// TestTensorFlowWrites: we read what TensorFlow writes, in the layouts of ImageNet,
+// TensorFlow Datasets and img2dataset.
+func TestTensorFlowWrites(t *testing.T) {
+	dir := t.TempDir()
+	type line struct {
+		File    string
+		Samples []digest
+	}
+	lines := python[line](t, "testdata/tfrecord_write.py", dir, peers.Photographs(t))
+	if len(lines) != 5 {
+		t.Errorf("%d files, want 5", len(lines))
+	}
+	for _, l := range lines {
+		compare(t, l.File, digests(read(t, filepath.Join(dir, l.File))), l.Samples)
 	}
 }
