@@ -190,7 +190,9 @@ func (m *meter) run() {
 	for {
 		select {
 		case <-m.quit:
-			m.line("\n")
+			if m.files.Load() > 0 {
+				m.line("\n")
+			}
 			return
 		case <-tick.C:
 			if m.terminal {

@@ -30,11 +30,19 @@ func stats(ctx context.Context, dirs []string, stdout, stderr io.Writer) error {
 		}
 		sets = append(sets, jpegstat.Summarise(files))
 	}
-	return jpegstat.Write(stdout, dirs, sets)
+	var names []string
+	for _, dir := range dirs {
+		names = append(names, filepath.Base(dir))
+	}
+	return jpegstat.Write(stdout, names, sets)
 }
 
 // parseTree measures the JPEG files below dir, in no particular order.
 func parseTree(ctx context.Context, dir string, stderr io.Writer) ([]jpegstat.File, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	paths := make(chan string)
 	group.Go(func() error {
@@ -75,6 +83,6 @@ func parseTree(ctx context.Context, dir string, stderr io.Writer) ([]jpegstat.Fi
 			return nil
 		})
 	}
-	err := group.Wait()
+	err = group.Wait()
 	return files, err
 }

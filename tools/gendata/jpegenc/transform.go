@@ -63,7 +63,7 @@ func dct8(v *[8]pair) {
 
 // quantiser divides coefficients, which come out of the transform scaled by 8.
 type quantiser struct {
-	// half and inverse are those of the divisor at each natural position:
+	// half and inverse are those of the divisor at each zigzag position:
 	// (n+half)*inverse>>32 is n over the divisor, rounded, exact for n < 1<<20.
 	half, inverse [64]uint32
 }
@@ -71,10 +71,10 @@ type quantiser struct {
 // newQuantiser makes the quantiser of a table in zigzag order.
 func newQuantiser(table *[64]uint8) *quantiser {
 	q := new(quantiser)
-	for k, i := range natural {
-		d := uint64(table[k]) * 8
-		q.half[i] = uint32(d / 2)
-		q.inverse[i] = uint32(1<<32/d + 1)
+	for k, v := range table {
+		d := uint64(v) * 8
+		q.half[k] = uint32(d / 2)
+		q.inverse[k] = uint32(1<<32/d + 1)
 	}
 	return q
 }
@@ -108,6 +108,7 @@ func (q *quantiser) block(out *[64]int16, pix []uint8, stride int) (nonzero uint
 		}
 	}
 	const down2 = constBits + pass1Bits
+	var coefs [64]int32
 	for c := range 4 {
 		var v [8]pair
 		for r := range 8 {
@@ -121,21 +122,17 @@ func (q *quantiser) block(out *[64]int16, pix []uint8, stride int) (nonzero uint
 			} else {
 				x, y = (x+1<<(down2-1))>>down2, (y+1<<(down2-1))>>down2
 			}
-			nonzero |= q.put(out, r*8+c, x)
-			nonzero |= q.put(out, r*8+c+4, y)
+			coefs[r*8+c], coefs[r*8+c+4] = x, y
 		}
 	}
+	for k, i := range natural {
+		n := coefs[i&63]
+		sign := n >> 31
+		t := (uint64(uint32((n^sign)-sign)) + uint64(q.half[k])) * uint64(q.inverse[k]) >> 32
+		out[k] = int16((int32(t) ^ sign) - sign)
+		nonzero |= -t >> 63 << k
+	}
 	return nonzero
-}
-
-// put stores coefficient n, divided, which stands at natural position i.
-func (q *quantiser) put(out *[64]int16, i int, n int32) (nonzero uint64) {
-	sign := n >> 31
-	magnitude := uint64(uint32((n ^ sign) - sign))
-	t := (magnitude + uint64(q.half[i])) * uint64(q.inverse[i]) >> 32
-	k := zigzagOf[i] & 63
-	out[k] = int16((int32(t) ^ sign) - sign)
-	return -t >> 63 << k
 }
 
 // natural is the natural position (8 × row + column) of each zigzag position.
@@ -149,14 +146,6 @@ var natural = [64]uint8{
 	58, 59, 52, 45, 38, 31, 39, 46,
 	53, 60, 61, 54, 47, 55, 62, 63,
 }
-
-// zigzagOf is the inverse of natural.
-var zigzagOf = func() (z [64]uint8) {
-	for k, i := range natural {
-		z[i] = uint8(k)
-	}
-	return z
-}()
 
 // component is one plane on its way: its coefficients in blocks.
 type component struct {

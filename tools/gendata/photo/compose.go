@@ -137,7 +137,6 @@ func (p *Painter) next(m material, soft float64) *shape {
 	}
 	sh := &p.shapes[len(p.shapes)-1]
 	sh.material, sh.soft = m, float32(soft)
-	// The gradients are about the shape's own place, not the picture's corner.
 	return sh
 }
 

@@ -3,12 +3,13 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Config says what tree to make. Two of its kinds exclude photographs: Tiny and
-// From.
+// Config says what tree to make: of photographs, of Tiny files, or of copies From a
+// folder.
 type Config struct {
 	// Images is how many images are made; 0 means 1000. With From it must be 0.
 	Images int `json:"images,omitempty"`
@@ -116,9 +117,12 @@ func (c *Config) Validate() error {
 	if len(c.Splits) > 0 && !(sum > 0) {
 		fault("the splits' shares sum to %v", sum)
 	}
-	for _, k := range c.With {
+	for i, k := range c.With {
 		if _, ok := kinds[k]; !ok {
 			fault("kind %q is unknown; the kinds are %v", k, Kinds())
+		}
+		if slices.Contains(c.With[:i], k) {
+			fault("kind %q is listed twice", k)
 		}
 	}
 	return errors.Join(faults...)
@@ -173,7 +177,7 @@ func (l *layout) dir(split string, class int) (dir, name string) {
 	return split + "/" + name, name
 }
 
-// used lists the folders of the first n files of each split, and of n odd files.
+// folders lists the folders of so many files and odd files.
 func (l *layout) folders(files, odd int) []string {
 	var dirs []string
 	begin := 0

@@ -73,6 +73,10 @@ type oddities struct {
 	enc     jpegenc.Encoder
 }
 
+func newOddities(seed uint64) *oddities {
+	return &oddities{seed: seed, painter: photo.NewPainter(photo.NewLibrary())}
+}
+
 // oddNumbers is where the numbers of the photographs in odd files begin.
 const oddNumbers = 1 << 40
 
@@ -102,9 +106,9 @@ func (o *oddities) file(kind Kind, i, n int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Between 30 and 95 percent: the headers are below 1 percent.
-		share := 0.3 + 0.65*rand.New(rand.NewPCG(uint64(n), 0)).Float64()
-		return data[:int(share*float64(len(data)))], nil
+		begin := scanBegin(data)
+		share := 0.05 + 0.9*rand.New(rand.NewPCG(uint64(n), 0)).Float64()
+		return data[:begin+int(share*float64(len(data)-begin))], nil
 	case CMYK:
 		model := []jpegenc.Model{jpegenc.CMYK, jpegenc.YCCK}[i%2]
 		return o.enc.Append(nil, jpegenc.FromImage(toRGBA(o.painter.Paint(&spec)), model, jpegenc.S444), &spec.Options)
@@ -138,6 +142,17 @@ func (o *oddities) file(kind Kind, i, n int) ([]byte, error) {
 		panic(fmt.Sprintf("kind %q has no maker", kind))
 	}
 	return buf.Bytes(), err
+}
+
+// scanBegin returns where the entropy-coded data of a whole JPEG file begins.
+func scanBegin(data []byte) int {
+	at := 2
+	for {
+		size := 2 + int(data[at+2])<<8 + int(data[at+3])
+		if at += size; data[at-size+1] == 0xda {
+			return at
+		}
+	}
 }
 
 // toRGBA converts a 4:4:4 picture.

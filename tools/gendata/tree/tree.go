@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -95,6 +94,14 @@ func Generate(ctx context.Context, dir string, c Config, workers int, progress P
 	if err != nil {
 		return nil, err
 	}
+	if c.From != "" {
+		if c.From, err = filepath.EvalSymlinks(c.From); err != nil {
+			return nil, err
+		}
+		if c.From, err = filepath.Abs(c.From); err != nil {
+			return nil, err
+		}
+	}
 	g := &generator{dir: dir, config: c, progress: progress}
 	mark := stamp{Version: stampVersion, Go: runtime.Version() + " " + runtime.GOARCH, Config: c}
 	files := c.Images
@@ -105,7 +112,9 @@ func Generate(ctx context.Context, dir string, c Config, workers int, progress P
 		if g.sources, mark.Source, err = list(c.From); err != nil {
 			return nil, err
 		}
-		files = len(g.sources) * c.Copies
+		if files = len(g.sources) * c.Copies; files > 1<<31-1 {
+			return nil, fmt.Errorf("%d copies of %d files are too many", c.Copies, len(g.sources))
+		}
 		g.order = rand.New(rand.NewPCG(c.Seed, 2)).Perm(files)
 	}
 	g.layout = newLayout(&c, files)
@@ -212,9 +221,8 @@ func writeStamp(dir string, s *stamp) error {
 
 // apart refuses trees of which one is in the other.
 func apart(dir, from string) error {
-	from, err := filepath.Abs(from)
-	if err != nil {
-		return err
+	if d, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = d
 	}
 	for _, pair := range [][2]string{{dir, from}, {from, dir}} {
 		rel, err := filepath.Rel(pair[0], pair[1])
@@ -225,25 +233,26 @@ func apart(dir, from string) error {
 	return nil
 }
 
-// list returns the regular files below dir in order, hidden ones excepted, and a
-// hash that changes with them.
+// list returns the files below dir in order, hidden ones excepted, and a hash that
+// changes with them. Links to files count as files; other links are not followed.
 func list(dir string) (paths []string, hash string, err error) {
 	h := fnv.New128a()
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case path != dir && strings.HasPrefix(d.Name(), "."):
+		}
+		if path != dir && strings.HasPrefix(d.Name(), ".") {
 			if d.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
-		case !d.Type().IsRegular():
-			return nil
 		}
-		info, err := d.Info()
+		info, err := os.Stat(path)
 		if err != nil {
 			return err
+		}
+		if !info.Mode().IsRegular() {
+			return nil
 		}
 		paths = append(paths, path)
 		fmt.Fprintf(h, "%q %d %d\n", path, info.Size(), info.ModTime().UnixNano())
@@ -252,7 +261,6 @@ func list(dir string) (paths []string, hash string, err error) {
 	if err == nil && len(paths) == 0 {
 		err = fmt.Errorf("%q has no files to copy", dir)
 	}
-	sort.Strings(paths)
 	return paths, fmt.Sprintf("%x", h.Sum(nil)), err
 }
 
@@ -279,28 +287,30 @@ type job struct {
 // worker is what one goroutine keeps from file to file.
 type worker struct {
 	g       *generator
-	painter *photo.Painter
-	odd     oddities
+	painter *photo.Painter // made with the first photograph
+	odd     *oddities      // made with the first odd file
 	enc     jpegenc.Encoder
 	buf     []byte
 	done    Report
 }
 
 func (g *generator) run(ctx context.Context, workers int) error {
-	lib := photo.NewLibrary()
 	little, err := newTiny()
 	if err != nil {
 		return err
 	}
 
 	makeOne, files, chunk := func(w *worker, i int) error {
+		if w.painter == nil {
+			w.painter = photo.NewPainter(photo.NewLibrary())
+		}
 		spec := photo.Draw(g.config.Seed, uint64(i))
 		data, err := w.enc.Append(w.buf[:0], w.painter.Paint(&spec), &spec.Options)
 		if err != nil {
 			return fmt.Errorf("photograph %d: %w", i, err)
 		}
 		w.buf = data
-		return w.write(i, ".JPEG", data)
+		return w.save(w.path(i, ".JPEG"), data)
 	}, g.config.Images, 8
 	switch {
 	case g.config.From != "":
@@ -309,7 +319,7 @@ func (g *generator) run(ctx context.Context, workers int) error {
 		makeOne = func(w *worker, i int) error {
 			data, ext := little.file(w.buf[:0], g.config.Seed, i)
 			w.buf = data
-			return w.write(i, ext, data)
+			return w.save(w.path(i, ext), data)
 		}
 	}
 
@@ -352,8 +362,7 @@ func (g *generator) run(ctx context.Context, workers int) error {
 	})
 	for range workers {
 		group.Go(func() error {
-			w := &worker{g: g, painter: photo.NewPainter(lib)}
-			w.odd = oddities{seed: g.config.Seed, painter: w.painter}
+			w := &worker{g: g}
 			for j := range jobs {
 				before := w.done
 				for i := j.begin; i < j.end; i += j.step {
@@ -392,6 +401,9 @@ func (g *generator) listOdd() {
 }
 
 func (w *worker) oddFile(n int) error {
+	if w.odd == nil {
+		w.odd = newOddities(w.g.config.Seed)
+	}
 	f := &w.g.report.Odd[n]
 	data, err := w.odd.file(f.Kind, n%w.g.config.Odd, n)
 	if err != nil {
@@ -400,13 +412,11 @@ func (w *worker) oddFile(n int) error {
 	return w.save(filepath.Join(w.g.dir, filepath.FromSlash(f.Path)), data)
 }
 
-// path is where file i belongs.
+// path is where file i belongs. ext begins with a dot, or is empty.
 func (w *worker) path(i int, ext string) string {
 	dir, class := w.g.layout.place(i)
-	return w.g.dir + string(filepath.Separator) + filepath.FromSlash(dir) + string(filepath.Separator) + class + "_" + strconv.Itoa(i) + ext
+	return filepath.Join(w.g.dir, dir, class+"_"+strconv.Itoa(i)+ext)
 }
-
-func (w *worker) write(i int, ext string, data []byte) error { return w.save(w.path(i, ext), data) }
 
 func (w *worker) save(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -431,14 +441,17 @@ func (w *worker) save(path string, data []byte) error {
 
 // copies makes all copies of source number s.
 func (w *worker) copies(s int) error {
-	source := w.g.sources[s]
+	source, err := filepath.EvalSymlinks(w.g.sources[s])
+	if err != nil {
+		return err
+	}
 	info, err := os.Stat(source)
 	if err != nil {
 		return err
 	}
 	var data []byte // read when the first copy is made
 	for k := range w.g.config.Copies {
-		path := w.path(w.g.order[k*len(w.g.sources)+s], filepath.Ext(source))
+		path := w.path(w.g.order[k*len(w.g.sources)+s], filepath.Ext(w.g.sources[s]))
 		linked, err := w.link(source, path)
 		if err != nil {
 			return err
