@@ -36,7 +36,12 @@ func TestPhotographsAreNearPillows(t *testing.T) {
 	python := peers.Python(t)
 	dir := peers.Photographs(t)
 	files := photographs(t)
-	names := slices.Sorted(maps.Keys(files))
+	var names []string
+	for i, name := range slices.Sorted(maps.Keys(files)) {
+		if i%every == 0 {
+			names = append(names, name)
+		}
+	}
 	cmd := exec.Command(python, "-c", `
 import sys, struct
 from PIL import Image

@@ -150,7 +150,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	var z Resizer
 	dst := imaging.Image{Width: 64, Height: 64}
 	i := 0
-	if n := testing.AllocsPerRun(50, func() {
+	if n := testing.AllocsPerRun(20, func() {
 		i++
 		r := Rect{float64(i % 9), float64(i % 7), 250, 180}
 		if i == 1 {

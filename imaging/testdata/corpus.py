@@ -67,7 +67,6 @@ def jpeg(name, image, **kw):
 for s, n in ((0, "444"), (1, "422"), (2, "420")):
     jpeg(n, im, quality=90, subsampling=s)
     jpeg(n + "-progressive", im, quality=90, subsampling=s, progressive=True)
-jpeg("411", im, quality=85, subsampling="4:1:1")
 jpeg("restart", im, quality=90, restart_marker_blocks=1)
 jpeg("optimized", im, quality=70, optimize=True)
 jpeg("grey", im_l, quality=90)
