@@ -24,14 +24,15 @@ import (
 // parser makes samples of examples; its memory is used again for the next.
 type parser struct {
 	features []parsed
-	intern   map[string]string
-	class    []byte // the field cls, made of a number
+	intern   map[string]string // the features' names
+	legal    map[string]bool   // which of them are fields' names
+	class    []byte            // the field cls, made of a number
 	out      shard.Located
 }
 
 // parsed is an entry of the map of features.
 type parsed struct {
-	name []byte
+	name string
 	kind protowire.Number // 0 if it has none
 	list []byte           // the list's encoded message
 	// merged: list is no part of the record, but put together of several.
@@ -146,7 +147,7 @@ func (p *parser) parse(frame []byte, offset int64) error {
 			err := messages(entry, func(number protowire.Number, part []byte) error {
 				switch number {
 				case 1:
-					f.name = part
+					f.name = p.internName(part)
 				case 2:
 					return f.parse(part)
 				}
@@ -233,13 +234,13 @@ func (f *parsed) parse(b []byte) error {
 
 // last sorts the features and leaves the last of each name, as protobuf's maps do.
 func (p *parser) last() {
-	compare := func(a, b parsed) int { return bytes.Compare(a.name, b.name) }
+	compare := func(a, b parsed) int { return strings.Compare(a.name, b.name) }
 	if !slices.IsSortedFunc(p.features, compare) {
 		slices.SortStableFunc(p.features, compare)
 	}
 	n := 0
 	for i, f := range p.features {
-		if i+1 == len(p.features) || !bytes.Equal(f.name, p.features[i+1].name) {
+		if i+1 == len(p.features) || f.name != p.features[i+1].name {
 			p.features[n] = f
 			n++
 		}
@@ -250,7 +251,7 @@ func (p *parser) last() {
 // find returns the feature of that name; nil if there is none.
 func (p *parser) find(name string) *parsed {
 	i, ok := slices.BinarySearchFunc(p.features, name, func(f parsed, name string) int {
-		return strings.Compare(string(f.name), name)
+		return strings.Compare(f.name, name)
 	})
 	if !ok {
 		return nil
@@ -379,13 +380,13 @@ func (p *parser) fields(frame []byte, offset int64) error {
 	for i := range p.features {
 		f := &p.features[i]
 		value, single := f.single()
-		switch name := string(f.name); {
+		switch name := f.name; {
 		case name == keyName && keyed:
 		case name == image && single:
 			format, _ := p.find(formatName).single()
 			field := imageField(format, value)
 			if own, ok := p.find(fieldName).single(); ok && sample.CheckField(string(own)) == nil {
-				field = p.internField(own)
+				field = p.internName(own)
 			}
 			add(field, value, f)
 		case name == label && f.kind == intsKind:
@@ -401,9 +402,9 @@ func (p *parser) fields(frame []byte, offset int64) error {
 		case keyed && (name == filenameName || name == textName):
 		case single:
 			if field, ok := strings.CutPrefix(name, ownPrefix); ok && (field == tfdsImage || field == keyName) {
-				add(p.internField([]byte(field)), value, f)
-			} else if _, known := p.intern[name]; known || sample.CheckField(name) == nil {
-				add(p.internField(f.name), value, f)
+				add(field, value, f)
+			} else if p.isField(name) {
+				add(name, value, f)
 			} else {
 				rest = append(rest, f)
 			}
@@ -417,13 +418,13 @@ func (p *parser) fields(frame []byte, offset int64) error {
 	return p.rest(rest, offset, add)
 }
 
-// internField returns a field's name as a string, the same for all samples.
-func (p *parser) internField(name []byte) string {
+// internName returns a name as a string, the same for all samples.
+func (p *parser) internName(name []byte) string {
 	if s, ok := p.intern[string(name)]; ok {
 		return s
 	}
 	s := string(name)
-	if len(p.intern) < 256 {
+	if len(p.intern) < 256 && len(s) < 256 {
 		if p.intern == nil {
 			p.intern = make(map[string]string)
 		}
@@ -432,12 +433,27 @@ func (p *parser) internField(name []byte) string {
 	return s
 }
 
+// isField says whether a name is a field's name.
+func (p *parser) isField(name string) bool {
+	if legal, ok := p.legal[name]; ok {
+		return legal
+	}
+	legal := sample.CheckField(name) == nil
+	if len(p.legal) < 256 && len(name) < 256 {
+		if p.legal == nil {
+			p.legal = make(map[string]bool)
+		}
+		p.legal[name] = legal
+	}
+	return legal
+}
+
 // rest makes fields of the features that are none by themselves.
 func (p *parser) rest(rest []*parsed, offset int64, add func(name string, data []byte, f *parsed)) error {
 	object := make(map[string]any)
 	for _, f := range rest {
 		var err error
-		name := string(f.name)
+		name := f.name
 		switch f.kind {
 		case intsKind:
 			list := []int64{}
