@@ -6,6 +6,7 @@ import (
 	"image/jpeg"
 	"image/png"
 	"io"
+	"math"
 	"strings"
 
 	"golang.org/x/image/tiff"
@@ -125,6 +126,7 @@ func (c *canvas) open(info Info) error {
 	if limit == 0 {
 		limit = DefaultMaxPixels
 	}
+	limit = min(limit, math.MaxInt/8) // no size in bytes overflows
 	if int64(info.Height) > limit/int64(info.Width) {
 		return fmt.Errorf("%s: %w: %d x %d; the bound (max_pixels) is %d", info.Format, ErrTooLarge, info.Width, info.Height, limit)
 	}

@@ -234,7 +234,7 @@ func (a *axis) set(key axisKey) {
 	// sum, which would round otherwise than Pillow's.
 	scale := float64(key.to-key.from) / float64(key.size)
 	stretch := max(scale, 1)
-	support := filters[key.filter].support * stretch
+	support := float64(filters[key.filter].support * stretch)
 	weight := filters[key.filter].weight
 	a.stride = int(math.Ceil(support))*2 + 1
 	a.first = grow(a.first, key.n)
