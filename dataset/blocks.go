@@ -18,6 +18,8 @@ type objectReader struct {
 	off    int64
 	// done counts bytes for Progress.
 	done func(n int)
+	// err is the store's error, other than the end of the object.
+	err error
 }
 
 func (r *objectReader) Read(p []byte) (int, error) {
@@ -28,8 +30,14 @@ func (r *objectReader) Read(p []byte) (int, error) {
 	r.hash.Write(p[:n])
 	r.off += int64(n)
 	r.done(n)
-	if n > 0 && errors.Is(err, io.EOF) {
+	switch {
+	case err == nil:
+	case !errors.Is(err, io.EOF):
+		r.err = err
+	case n > 0:
 		err = nil
+	default:
+		err = io.EOF
 	}
 	return n, err
 }

@@ -20,13 +20,6 @@ import (
 // journal. Its files are no part of the data set.
 const WorkDir = ".shardify/"
 
-// BadList and Quarantine are where pack leaves the list and the copies of the files
-// that were left out. They belong to the data set's folder, not to the data set.
-const (
-	BadList    = "bad.jsonl"
-	Quarantine = "quarantine/"
-)
-
 var (
 	// ErrNotDataset: the store has no manifest. The error says what it has instead,
 	// and what to do. It goes together with fs.ErrNotExist.

@@ -250,7 +250,7 @@ type verifier struct {
 
 // extra lists the files that are no part of the data set.
 func (v *verifier) extra(ctx context.Context) ([]Problem, error) {
-	known := map[string]bool{index.ManifestName: true, BadList: true}
+	known := map[string]bool{index.ManifestName: true, index.BadName: true}
 	for i := range v.d.manifest.Splits {
 		for j := range v.d.manifest.Splits[i].Shards {
 			sh := &v.d.manifest.Splits[i].Shards[j]
@@ -263,7 +263,7 @@ func (v *verifier) extra(ctx context.Context) ([]Problem, error) {
 			return found, fmt.Errorf("data set %s: %w", v.d.URL(), err)
 		}
 		switch {
-		case known[info.Name], strings.HasPrefix(info.Name, Quarantine):
+		case known[info.Name], strings.HasPrefix(info.Name, index.QuarantinePrefix):
 		case strings.HasPrefix(info.Name, WorkDir):
 			found = append(found, Problem{Warning: true, Kind: KindLeftover, File: info.Name, Offset: -1,
 				Err: errors.New("left by a pack that did not end")})

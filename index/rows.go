@@ -67,6 +67,12 @@ const rowGroup = 16384
 // MaxIndexRows bounds the rows of an index that is read.
 const MaxIndexRows = 1 << 27
 
+// Every index says in its metadata what it is.
+const (
+	versionKey  = "shardify.index.version"
+	rowsVersion = "1"
+)
+
 // batchRows is how many rows are handed to the Parquet writer at a time. Where its
 // pages end depends on it, so it is part of the promise of equal bytes.
 const batchRows = 1024
@@ -84,7 +90,7 @@ func NewRowWriter(w io.Writer) *RowWriter {
 		parquet.Compression(&zstd.Codec{}),
 		parquet.MaxRowsPerRowGroup(rowGroup),
 		parquet.CreatedBy("shardify", "1", ""),
-		parquet.KeyValueMetadata("shardify.index.version", "1"))}
+		parquet.KeyValueMetadata(versionKey, rowsVersion))}
 }
 
 // Write appends a row. The row's memory is kept until it is written out.
@@ -174,6 +180,12 @@ func readColumns[T any](r io.ReaderAt, size int64) (rows []T, err error) {
 	f, err := parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 	if err != nil {
 		return nil, fmt.Errorf("index %w: %w", ErrInvalid, err)
+	}
+	switch version, ok := f.Lookup(versionKey); {
+	case !ok:
+		return nil, fmt.Errorf("index %w: a Parquet file, but not an index of shardify", ErrInvalid)
+	case version != rowsVersion:
+		return nil, fmt.Errorf("index %w: %w: version %q, this one reads %s", ErrInvalid, ErrVersion, sampleText(version), rowsVersion)
 	}
 	n := f.NumRows()
 	// Twenty rows a byte is far beyond what an index of sane rows can reach.

@@ -206,6 +206,30 @@ func FieldColumns() []string {
 	return names
 }
 
+// A Column is a column of the rows, to look at apart from a condition.
+type Column struct {
+	Name string
+	get  func(*index.Row) value
+}
+
+// Lookup finds a column by its name. fields are as for Parse.
+func Lookup(name string, fields []string) (Column, error) {
+	n, err := columnNode(name, fields)
+	return Column{strings.ToLower(name), n.eval}, err
+}
+
+// Value returns the row's value: nil for null, an int64 or a string.
+func (c Column) Value(row *index.Row) any {
+	switch v := c.get(row); v.kind {
+	case null:
+		return nil
+	case text:
+		return v.s
+	default:
+		return v.i
+	}
+}
+
 // columnNode finds a column by its name. fields, if not nil, are the names that
 // fields may have.
 func columnNode(name string, fields []string) (node, error) {
