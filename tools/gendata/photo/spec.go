@@ -45,14 +45,14 @@ func (s *Spec) scaled(rng *rand.Rand) {
 	}
 	short := 0
 	switch u := rng.Float64(); {
-	case u < 0.42:
+	case u < 0.44:
 		short = 375
 	case u < 0.70:
 		short = 332 + rng.IntN(3)
-	case u < 0.75:
+	case u < 0.73:
 		short = 500
 	default:
-		short = min(max(int(360+60*rng.NormFloat64()), 220), 500)
+		short = min(max(int(360+50*rng.NormFloat64()), 250), 500)
 	}
 	s.orient(rng, 500, short, 0.75)
 	s.content(rng, 1.12)
@@ -73,7 +73,7 @@ func (s *Spec) found(rng *rand.Rand) {
 	if rng.Float64() < 0.5 {
 		long = []int{500, 500, 500, 400, 400, 600, 600, 640, 800, 300}[rng.IntN(10)]
 	} else {
-		long = min(max(int(430*math.Exp(0.55*rng.NormFloat64())), 110), 1600)
+		long = min(max(int(400*math.Exp(0.6*rng.NormFloat64())), 110), 1600)
 	}
 	ratio := 0.75
 	switch u := rng.Float64(); {
@@ -83,7 +83,7 @@ func (s *Spec) found(rng *rand.Rand) {
 	default:
 		ratio = min(max(0.8+0.13*rng.NormFloat64(), 0.45), 1)
 	}
-	s.orient(rng, long, int(float64(long)*ratio+0.5), 0.68)
+	s.orient(rng, long, int(float64(long)*ratio+0.5), 0.72)
 	s.content(rng, 0.85)
 }
 
