@@ -25,56 +25,59 @@ const (
 // long as its results fit 32 bits, so one transform does the work of two.
 type pair = int64
 
-func pack(a, b int32) pair { return int64(a) + int64(b)<<32 }
+// both is the pair of a number with itself.
+const both = 1<<32 + 1
 
-func unpack(p pair) (a, b int32) {
-	a = int32(p)
-	return a, int32((p - int64(a)) >> 32)
-}
+// bias is added to both numbers of a pair before they are taken apart: then neither
+// is negative, and the lower does not borrow from the upper.
+const bias = 1 << 30
 
-// dct8 transforms eight pairs. The even outputs 0 and 4 are not scaled; the others
-// are scaled by 1<<constBits.
-func dct8(v *[8]pair) {
-	t0, t7 := v[0]+v[7], v[0]-v[7]
-	t1, t6 := v[1]+v[6], v[1]-v[6]
-	t2, t5 := v[2]+v[5], v[2]-v[5]
-	t3, t4 := v[3]+v[4], v[3]-v[4]
+// dct8 transforms eight pairs. The outputs 0 and 4 are not scaled; the others are
+// scaled by 1<<constBits.
+func dct8(v0, v1, v2, v3, v4, v5, v6, v7 pair) (_, _, _, _, _, _, _, _ pair) {
+	t0, t7 := v0+v7, v0-v7
+	t1, t6 := v1+v6, v1-v6
+	t2, t5 := v2+v5, v2-v5
+	t3, t4 := v3+v4, v3-v4
 
 	t10, t13 := t0+t3, t0-t3
 	t11, t12 := t1+t2, t1-t2
-	v[0] = t10 + t11
-	v[4] = t10 - t11
-	z1 := (t12 + t13) * fix0541196100
-	v[2] = z1 + t13*fix0765366865
-	v[6] = z1 - t12*fix1847759065
+	even := (t12 + t13) * fix0541196100
 
-	z1 = -(t4 + t7) * fix0899976223
+	z1 := -(t4 + t7) * fix0899976223
 	z2 := -(t5 + t6) * fix2562915447
 	z3 := t4 + t6
 	z4 := t5 + t7
 	z5 := (z3 + z4) * fix1175875602
 	z3 = z5 - z3*fix1961570560
 	z4 = z5 - z4*fix0390180644
-	v[7] = t4*fix0298631336 + z1 + z3
-	v[5] = t5*fix2053119869 + z2 + z4
-	v[3] = t6*fix3072711026 + z2 + z3
-	v[1] = t7*fix1501321110 + z1 + z4
+	return t10 + t11,
+		t7*fix1501321110 + z1 + z4,
+		even + t13*fix0765366865,
+		t6*fix3072711026 + z2 + z3,
+		t10 - t11,
+		t5*fix2053119869 + z2 + z4,
+		even - t12*fix1847759065,
+		t4*fix0298631336 + z1 + z3
 }
 
-// quantiser divides coefficients, which come out of the transform scaled by 8.
-type quantiser struct {
-	// half and inverse are those of the divisor at each zigzag position:
-	// (n+half)*inverse>>32 is n over the divisor, rounded, exact for n < 1<<20.
-	half, inverse [64]uint32
-}
+// quantiser divides coefficients, which come out of the transform scaled by 8, and
+// rounds halves away from zero. For each zigzag position, d being the divisor:
+//
+//	n/d = (n + offset − [n<0]) * inverse >> 32 − zero
+//
+// offset holds half of d and zero times d, so that the product is not negative; it
+// is exact for |n| up to 16384.
+type quantiser [64]struct{ offset, inverse, zero uint32 }
 
 // newQuantiser makes the quantiser of a table in zigzag order.
 func newQuantiser(table *[64]uint8) *quantiser {
 	q := new(quantiser)
 	for k, v := range table {
-		d := uint64(v) * 8
-		q.half[k] = uint32(d / 2)
-		q.inverse[k] = uint32(1<<32/d + 1)
+		d := uint32(v) * 8
+		q[k].zero = 16384/d + 1
+		q[k].offset = d/2 + d*q[k].zero
+		q[k].inverse = uint32(1<<32/uint64(d) + 1)
 	}
 	return q
 }
@@ -83,54 +86,55 @@ func newQuantiser(table *[64]uint8) *quantiser {
 // zigzag order. It returns which of them are not zero, a bit for each.
 func (q *quantiser) block(out *[64]int16, pix []uint8, stride int) (nonzero uint64) {
 	var work [8][4]pair // rows of pairs (column c, column c+4)
-	const down1 = constBits - pass1Bits
+	const (
+		down1 = constBits - pass1Bits
+		// What the bias is after the rounding shift, for both numbers.
+		lift1 = both * (bias >> down1)
+		turn1 = both * (bias + 1<<(down1-1))
+	)
 	for r := range 4 {
 		a := pix[r*stride:][:8]
 		b := pix[(r+4)*stride:][:8]
 		var v [8]pair // pairs (row r, row r+4)
-		for i := range 8 {
-			v[i] = pair(a[i]) + pair(b[i])<<32
-		}
-		dct8(&v)
-		v[0] -= pack(8*128, 8*128) // the level shift of eight samples
-		var lo, hi [8]int32
-		for i := range 8 {
-			x, y := unpack(v[i])
-			if i&3 == 0 {
-				lo[i], hi[i] = x<<pass1Bits, y<<pass1Bits
-			} else {
-				lo[i], hi[i] = (x+1<<(down1-1))>>down1, (y+1<<(down1-1))>>down1
-			}
-		}
+		v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7] = dct8(
+			pair(a[0])+pair(b[0])<<32, pair(a[1])+pair(b[1])<<32,
+			pair(a[2])+pair(b[2])<<32, pair(a[3])+pair(b[3])<<32,
+			pair(a[4])+pair(b[4])<<32, pair(a[5])+pair(b[5])<<32,
+			pair(a[6])+pair(b[6])<<32, pair(a[7])+pair(b[7])<<32)
+		v[0] -= both * 8 * 128 // the level shift of eight samples
+		v[0] <<= down1 + pass1Bits
+		v[4] <<= down1 + pass1Bits
 		for c := range 4 {
-			work[r][c] = pack(lo[c], lo[c+4])
-			work[r+4][c] = pack(hi[c], hi[c+4])
+			l, h := v[c]+turn1, v[c+4]+turn1
+			work[r][c] = pair(uint32(l)>>down1) + pair(uint32(h)>>down1)<<32 - lift1
+			work[r+4][c] = l>>(32+down1) + h>>(32+down1)<<32 - lift1
 		}
 	}
-	const down2 = constBits + pass1Bits
 	var coefs [64]int32
+	const (
+		down2 = constBits + pass1Bits
+		lift2 = bias >> down2
+		turn2 = both * (bias + 1<<(down2-1))
+	)
 	for c := range 4 {
 		var v [8]pair
+		v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7] = dct8(
+			work[0][c], work[1][c], work[2][c], work[3][c],
+			work[4][c], work[5][c], work[6][c], work[7][c])
+		v[0] <<= down2 - pass1Bits
+		v[4] <<= down2 - pass1Bits
 		for r := range 8 {
-			v[r] = work[r][c]
-		}
-		dct8(&v)
-		for r := range 8 {
-			x, y := unpack(v[r])
-			if r&3 == 0 {
-				x, y = (x+1<<(pass1Bits-1))>>pass1Bits, (y+1<<(pass1Bits-1))>>pass1Bits
-			} else {
-				x, y = (x+1<<(down2-1))>>down2, (y+1<<(down2-1))>>down2
-			}
-			coefs[r*8+c], coefs[r*8+c+4] = x, y
+			p := v[r] + turn2
+			coefs[r*8+c] = int32(uint32(p)>>down2) - lift2
+			coefs[r*8+c+4] = int32(p>>(32+down2)) - lift2
 		}
 	}
-	for k, i := range natural {
-		n := coefs[i&63]
-		sign := n >> 31
-		t := (uint64(uint32((n^sign)-sign)) + uint64(q.half[k])) * uint64(q.inverse[k]) >> 32
-		out[k] = int16((int32(t) ^ sign) - sign)
-		nonzero |= -t >> 63 << k
+	for k := range q {
+		d := &q[k]
+		n := coefs[natural[k]&63]
+		t := int64(uint64(uint32(n+n>>31)+d.offset)*uint64(d.inverse)>>32) - int64(d.zero)
+		out[k] = int16(t)
+		nonzero = nonzero>>1 | uint64(t|-t)&(1<<63)
 	}
 	return nonzero
 }
