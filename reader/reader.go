@@ -14,8 +14,12 @@ import (
 	"shardify/store/open"
 )
 
-// ErrClosed: the reader has been closed.
-var ErrClosed = errors.New("reader is closed")
+var (
+	// ErrClosed: the reader has been closed.
+	ErrClosed = errors.New("reader is closed")
+	// ErrConfig: the configuration is at fault, by itself or for this data set.
+	ErrConfig = errors.New("reader config")
+)
 
 // Reader reads a split of a data set, epoch by epoch. It is safe for concurrent
 // use; several passes may run at once, each with Config.Memory of its own but for
@@ -43,7 +47,7 @@ type Reader struct {
 // store/open says) for reading. It reads the manifest and nothing else.
 func Open(ctx context.Context, url string, config Config) (*Reader, error) {
 	if err := config.Validate(); err != nil {
-		return nil, fmt.Errorf("reader config: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	st, err := open.URL(ctx, url)
 	if err != nil {
@@ -59,12 +63,12 @@ func Open(ctx context.Context, url string, config Config) (*Reader, error) {
 // New is Open for a data set that is open already. It reads nothing.
 func New(data *dataset.Dataset, config Config) (*Reader, error) {
 	if err := config.Validate(); err != nil {
-		return nil, fmt.Errorf("reader config: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	m := data.Manifest()
 	split, err := m.Split(config.Split)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	r := &Reader{data: data, config: config, split: split, done: make(chan struct{})}
 	r.config.Split = split.Name
@@ -88,8 +92,8 @@ func New(data *dataset.Dataset, config Config) (*Reader, error) {
 		if split.Samples == 0 {
 			return nil, fmt.Errorf("%s: split %q has no samples", data.URL(), split.Name)
 		}
-		return nil, fmt.Errorf("%s: split %q has %d samples, less than one global batch of %d (batch_size %d × world %d): lower batch_size, or set ends to %q or %q",
-			data.URL(), split.Name, split.Samples, plan.GlobalBatchSize(), r.config.BatchSize, r.config.World, EndsPad, EndsExact)
+		return nil, fmt.Errorf("%w: %s: split %q has %d samples, less than one global batch of %d (batch_size %d × world %d): lower batch_size, or set ends to %q or %q",
+			ErrConfig, data.URL(), split.Name, split.Samples, plan.GlobalBatchSize(), r.config.BatchSize, r.config.World, EndsPad, EndsExact)
 	}
 	if err := r.divideMemory(); err != nil {
 		return nil, err
@@ -124,8 +128,8 @@ func (r *Reader) chooseFields() error {
 	}
 	r.wanted.image = r.config.Decode == DecodeImage
 	if r.wanted.image && r.split.Samples > 0 && sample.Image(have, func(f string) string { return f }) < 0 {
-		return fmt.Errorf("%s: split %q has no images, its fields are: %s; set decode to %q",
-			r.data.URL(), r.split.Name, strings.Join(have, ", "), DecodeNone)
+		return fmt.Errorf("%w: %s: split %q has no images, its fields are: %s; set decode to %q",
+			ErrConfig, r.data.URL(), r.split.Name, strings.Join(have, ", "), DecodeNone)
 	}
 	r.wanted.names = slices.Sorted(slices.Values(r.config.Fields))
 	if r.config.Fields == nil && !r.wanted.image {
@@ -133,7 +137,7 @@ func (r *Reader) chooseFields() error {
 	}
 	for _, name := range r.wanted.names {
 		if _, found := slices.BinarySearch(have, name); !found {
-			return fmt.Errorf("%s: split %q has no field %q, its fields are: %s", r.data.URL(), r.split.Name, name, strings.Join(have, ", "))
+			return fmt.Errorf("%w: %s: split %q has no field %q, its fields are: %s", ErrConfig, r.data.URL(), r.split.Name, name, strings.Join(have, ", "))
 		}
 	}
 	return nil
@@ -176,8 +180,8 @@ func (r *Reader) divideMemory() error {
 	}
 	r.poolBytes = c.Memory - rows
 	if least := 2*batch + 1<<20; r.poolBytes < least {
-		return fmt.Errorf("memory: %d bytes, of which the index has %d, do not hold two batches of %d: give %d or more, or lower batch_size",
-			c.Memory, rows, batch, least+least/3+1)
+		return fmt.Errorf("%w: memory: %d bytes, of which the index has %d, do not hold two batches of %d: give %d or more, or lower batch_size",
+			ErrConfig, c.Memory, rows, batch, least+least/3+1)
 	}
 	r.rows = newRowCache(rows, r.loadRows)
 	return nil

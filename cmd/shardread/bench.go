@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"shardify/reader"
+)
+
+type benchOptions struct {
+	configOptions
+	epochs  int
+	batches int64
+	json    bool
+}
+
+func newBenchCommand() *cobra.Command {
+	o := new(benchOptions)
+	cmd := &cobra.Command{
+		Use:   "bench DST",
+		Short: "Read an epoch, and say how fast and what bounds it",
+		Long: `Read an epoch as a training loop would that takes no time itself, and say how many
+images a second came, how many bytes of fields that is, how long the first batch and
+the next ones were waited for, the most memory the process had, and which stage held
+the others up.`,
+		Example: `  shardread bench /data/imagenet --split train --crop 224 --batch 256
+  shardread bench /data/imagenet --decode none`,
+		Args: oneDataset,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.config(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			return runBench(cmd.Context(), o, c, args[0], streamsOf(cmd))
+		},
+	}
+	o.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *benchOptions) addFlags(f *pflag.FlagSet) {
+	o.configOptions.addFlags(f, orderFlags|imageFlags|readFlags)
+	f.IntVar(&o.epochs, "epochs", 1, "how many epochs to read")
+	f.Int64Var(&o.batches, "batches", 0, "stop after so many batches (default: all)")
+	f.BoolVar(&o.json, "json", false, "print the result as JSON")
+}
+
+// benchLine is the result in JSON.
+type benchLine struct {
+	ImagesPerSecond float64       `json:"images_per_second"`
+	BytesPerSecond  float64       `json:"bytes_per_second"`
+	PeakMemory      int64         `json:"peak_memory_bytes"`
+	Bound           reader.Bound  `json:"bound_by"`
+	Stats           reader.Stats  `json:"stats"`
+	Config          reader.Config `json:"config"`
+}
+
+func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string, s streams) error {
+	if o.epochs < 1 || o.batches < 0 {
+		return usagef("--epochs must be 1 or more, --batches 0 or more")
+	}
+	r, err := openReader(ctx, dst, c)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	left := o.batches
+epochs:
+	for epoch := range o.epochs {
+		for b, err := range r.Epoch(ctx, epoch) {
+			if err != nil {
+				return err
+			}
+			reportSkipped(s.err, b)
+			b.Release()
+			if left--; left == 0 {
+				break epochs
+			}
+		}
+	}
+	st := r.Stats()
+	line := benchLine{
+		ImagesPerSecond: perSecond(st.Samples, st.Elapsed), BytesPerSecond: perSecond(st.FieldBytes, st.Elapsed),
+		PeakMemory: peakMemory(), Bound: st.Bound(), Stats: st, Config: r.Config(),
+	}
+	if o.json {
+		err = printJSON(s.out, line)
+	} else {
+		err = printBench(s.out, line)
+	}
+	if err == nil && st.Skipped > 0 {
+		return fmt.Errorf("%w: %d", errDamaged, st.Skipped)
+	}
+	return err
+}
+
+func perSecond(n int64, d time.Duration) float64 { return float64(n) / max(d.Seconds(), 1e-9) }
+
+// reportSkipped names the samples that a batch lacks.
+func reportSkipped(w io.Writer, b *reader.Batch) {
+	for _, bad := range b.Skipped() {
+		fmt.Fprintf(w, "shardread: skipped: %s\n", printable(bad.Error()))
+	}
+}
+
+func printBench(w io.Writer, l benchLine) error {
+	st := l.Stats
+	what := "img/s"
+	if l.Config.Decode == reader.DecodeNone {
+		what = "samples/s"
+	}
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1e6) }
+	percent := func(b reader.Bound) string { return fmt.Sprintf("%.1f%%", 100*st.Busy(b)) }
+	_, err := fmt.Fprintf(w, "%s %s   %s/s   first batch %.2f s   wait p50 %s p99 %s   memory %s\n",
+		humanize.CommafWithDigits(l.ImagesPerSecond, 0), what, bytesText(int64(l.BytesPerSecond)), st.FirstBatch.Seconds(),
+		ms(st.WaitP50), ms(st.WaitP99), bytesText(l.PeakMemory))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "bound by: %s; busy: decode %s (%d workers), store %s (%d reads at once), index %s, consumer %s\n",
+		l.Bound, percent(reader.BoundDecode), st.Workers, percent(reader.BoundStore), st.Fetchers,
+		percent(reader.BoundIndex), percent(reader.BoundConsumer))
+	return err
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/pflag"
+
+	"shardify/internal/nearest"
+	"shardify/reader"
+)
+
+// configOptions are the flags of reader.Config. Flags go before --config, which
+// goes before the defaults.
+type configOptions struct {
+	file  string
+	flags reader.Config
+
+	shuffle, ends, decode, dtype, onBad string
+	layout, memory, transform           string
+	crop, eval                          int
+}
+
+// Groups of flags, as not every command has a use for each.
+type group uint
+
+const (
+	orderFlags group = 1 << iota
+	imageFlags
+	readFlags
+)
+
+func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
+	f.StringVar(&o.file, "config", "", "read the configuration (reader.Config) from this JSON file; flags override it")
+	f.StringVar(&o.flags.Split, "split", "", "the split (default: the only one, or train)")
+	if groups&orderFlags != 0 {
+		f.IntVar(&o.flags.BatchSize, "batch", 0, fmt.Sprintf("samples of a batch, of one rank (default %d)", reader.DefaultBatchSize))
+		f.Uint64Var(&o.flags.Seed, "seed", 0, "seed of the order and of random transforms")
+		f.StringVar(&o.shuffle, "shuffle", "", "none, shards, window or global (default: global, and for .gz shards)")
+		f.IntVar(&o.flags.Window, "window", 0, fmt.Sprintf("samples of the data set within which window shuffles (default %d)", reader.DefaultWindow))
+		f.IntVar(&o.flags.Lanes, "lanes", 0, fmt.Sprintf("sequences that an epoch is dealt into, a multiple of --world (default %d, or the next multiple)", reader.DefaultLanes))
+		f.IntVar(&o.flags.Interleave, "interleave", 0, fmt.Sprintf("shards that a lane mixes (default %d; with --shuffle shards 1)", reader.DefaultInterleave))
+		f.IntVar(&o.flags.Block, "block", 0, fmt.Sprintf("samples taken from a shard in a row when mixing (default %d)", reader.DefaultBlock))
+		f.IntVar(&o.flags.World, "world", 0, "number of ranks that share an epoch (default 1)")
+		f.IntVar(&o.flags.Rank, "rank", 0, "which of the ranks this is, from 0")
+		f.StringVar(&o.ends, "ends", "", "samples that fill no batch at the end: exact gives a smaller batch, drop leaves them out, pad repeats some (default exact)")
+	}
+	if groups&imageFlags != 0 {
+		f.StringVar(&o.decode, "decode", "", "image, or none: fields as they are (default image)")
+		f.IntVar(&o.crop, "crop", 0, "transform for training: a random crop scaled to so many pixels, and flips")
+		f.IntVar(&o.eval, "eval", 0, "transform for evaluation: scaled to 8/7 of so many pixels, and the middle (default 224)")
+		f.StringVar(&o.transform, "transform", "", `transforms as JSON: '[{"random_resized_crop":224},{"random_horizontal_flip":0.5}]'`)
+		f.StringVar(&o.dtype, "dtype", "", "uint8 or float32 (default uint8)")
+		f.StringVar(&o.layout, "layout", "", "NCHW or NHWC (default NCHW)")
+	}
+	if groups&readFlags != 0 {
+		f.StringSliceVar(&o.flags.Fields, "fields", nil, "the fields to read besides the images, with commas between")
+		f.StringVar(&o.onBad, "on-bad", "", "damaged samples: fail or skip (default fail)")
+		f.BoolVar(&o.flags.SkipChecksums, "skip-checksums", false, "do not verify the checksums of fields")
+		f.IntVar(&o.flags.Workers, "workers", 0, "goroutines that decode (default: the cores)")
+		f.StringVar(&o.memory, "memory", "", "memory for batches, reads and index: 512MiB, 2GB (default: four batches, 128 MiB, and the index)")
+	}
+}
+
+// config merges the file and the flags that were given.
+func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
+	var c reader.Config
+	if o.file != "" {
+		if err := readConfig(o.file, &c); err != nil {
+			return c, usage(err)
+		}
+	}
+	var faults []error
+	fault := func(flag string, err error) {
+		if err != nil {
+			faults = append(faults, fmt.Errorf("--%s: %w", flag, err))
+		}
+	}
+	f.Visit(func(given *pflag.Flag) {
+		g := &o.flags
+		switch given.Name {
+		case "split":
+			c.Split = g.Split
+		case "batch":
+			c.BatchSize = g.BatchSize
+		case "seed":
+			c.Seed = g.Seed
+		case "shuffle":
+			c.Shuffle = reader.Shuffle(o.shuffle)
+		case "window":
+			c.Window = g.Window
+		case "lanes":
+			c.Lanes = g.Lanes
+		case "interleave":
+			c.Interleave = g.Interleave
+		case "block":
+			c.Block = g.Block
+		case "world":
+			c.World = g.World
+		case "rank":
+			c.Rank = g.Rank
+		case "ends":
+			c.Ends = reader.Ends(o.ends)
+		case "crop":
+			c.Transform = []reader.Transform{{RandomResizedCrop: o.crop}, {RandomHorizontalFlip: 0.5}}
+		case "eval":
+			c.Transform = []reader.Transform{{Resize: (8*o.eval + 3) / 7}, {CenterCrop: o.eval}}
+		case "transform":
+			fault("transform", decodeStrict(strings.NewReader(o.transform), &c.Transform))
+		case "dtype":
+			c.DType = reader.DType(o.dtype)
+		case "layout":
+			fault("layout", c.Layout.UnmarshalText([]byte(strings.ToUpper(o.layout))))
+		case "fields":
+			c.Fields = g.Fields
+		case "decode":
+			c.Decode = reader.Decode(o.decode)
+		case "on-bad":
+			c.OnBad = reader.OnBad(o.onBad)
+		case "skip-checksums":
+			c.SkipChecksums = g.SkipChecksums
+		case "workers":
+			c.Workers = g.Workers
+		case "memory":
+			n, err := humanize.ParseBytes(o.memory)
+			if err == nil && n > 1<<62 {
+				err = errors.New("more than any machine has")
+			}
+			fault("memory", err)
+			c.Memory = int64(n)
+		}
+	})
+	if given := f.Lookup("crop"); given != nil && given.Changed && f.Changed("eval") {
+		faults = append(faults, errors.New("--crop and --eval are two different transforms; give one"))
+	}
+	if c.Ends == "" {
+		c.Ends = reader.EndsExact
+	}
+	if err := c.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return c, usage(err)
+	}
+	return c, nil
+}
+
+// openReader opens DST; configuration faults that only show there are the command
+// line's, too.
+func openReader(ctx context.Context, dst string, c reader.Config) (*reader.Reader, error) {
+	r, err := reader.Open(ctx, dst, c)
+	if errors.Is(err, reader.ErrConfig) {
+		return nil, usage(err)
+	}
+	return r, err
+}
+
+func readConfig(name string, c *reader.Config) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	defer f.Close()
+	if err := decodeStrict(io.LimitReader(f, 1<<20), c); err != nil {
+		return fmt.Errorf("--config %s: %w", name, err)
+	}
+	return nil
+}
+
+// decodeStrict decodes JSON; a name that is not there is an error, with the one that
+// was probably meant.
+func decodeStrict(r io.Reader, v any) error {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+			name = strings.Trim(name, `"`)
+			if n := nearest.Name(name, jsonNames()); n != "" {
+				return fmt.Errorf("no setting %q; did you mean %q?", name, n)
+			}
+			return fmt.Errorf("no setting %q; there are: %s", name, strings.Join(jsonNames(), ", "))
+		}
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more behind the JSON value")
+	}
+	return nil
+}
+
+// jsonNames are the names of reader.Config's settings.
+func jsonNames() (names []string) {
+	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[reader.Transform]()} {
+		for i := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"shardify/reader"
+)
+
+type planOptions struct {
+	configOptions
+	epoch   int
+	from    int64
+	batches int64
+	keys    bool
+	json    bool
+}
+
+func newPlanCommand() *cobra.Command {
+	o := new(planOptions)
+	cmd := &cobra.Command{
+		Use:   "plan DST",
+		Short: "The order of an epoch, without reading data",
+		Long: `Print which samples a rank gets in an epoch, in their order: a line for each sample,
+with tabs between
+
+  the batch, the sample's number in the split, its shard, its row in the shard
+
+and its key with --keys. Only the manifest is read, with --keys also the indexes.
+Sample numbers count the samples of all shards in the manifest's order, from 0.`,
+		Example: `  shardread plan /data/imagenet --world 8 --rank 3 --epoch 5 --seed 1 | head
+  shardread plan /data/imagenet --shuffle window --from 1000 --batches 1 --keys`,
+		Args: oneDataset,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.config(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			return runPlan(cmd.Context(), o, c, args[0], streamsOf(cmd))
+		},
+	}
+	o.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *planOptions) addFlags(f *pflag.FlagSet) {
+	o.configOptions.addFlags(f, orderFlags)
+	f.IntVar(&o.epoch, "epoch", 0, "the epoch, from 0")
+	f.Int64Var(&o.from, "from", 0, "the first batch")
+	f.Int64Var(&o.batches, "batches", 0, "how many batches (default: all)")
+	f.BoolVar(&o.keys, "keys", false, "also the keys, from the index")
+	f.BoolVar(&o.json, "json", false, "a line of JSON for each sample")
+}
+
+// planLine is a sample in JSON.
+type planLine struct {
+	Batch  int64  `json:"batch"`
+	Sample int64  `json:"sample"`
+	Shard  string `json:"shard"`
+	Row    int64  `json:"row"`
+	Key    string `json:"key,omitempty"`
+}
+
+func runPlan(ctx context.Context, o *planOptions, c reader.Config, dst string, s streams) error {
+	if o.epoch < 0 || o.from < 0 || o.batches < 0 {
+		return usagef("--epoch, --from and --batches must not be negative")
+	}
+	// The order is the same whatever is read.
+	c.Decode, c.Transform, c.Fields = reader.DecodeNone, nil, []string{}
+	r, err := openReader(ctx, dst, c)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	split, err := r.Manifest().Split(r.Config().Split)
+	if err != nil {
+		return err
+	}
+	plan, err := r.Plan(o.epoch)
+	if err != nil {
+		return err
+	}
+	end := plan.Batches()
+	if o.from >= end {
+		return usagef("--from %d: the epoch has %d batches, 0 to %d", o.from, end, end-1)
+	}
+	if o.batches > 0 {
+		end = min(end, o.from+o.batches)
+	}
+	out := bufio.NewWriter(s.out)
+	var batch []int64
+	for b := o.from; b < end; b++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		batch = plan.Batch(batch[:0], b, r.Config().Rank)
+		for _, n := range batch {
+			shard, row := plan.Locate(n)
+			l := planLine{Batch: b, Sample: n, Shard: split.Shards[shard].Name, Row: row}
+			if o.keys {
+				if l.Key, err = r.Key(ctx, n); err != nil {
+					return err
+				}
+			}
+			if o.json {
+				err = printJSON(out, l)
+			} else {
+				_, err = fmt.Fprintf(out, "%d\t%d\t%s\t%d", l.Batch, l.Sample, printable(l.Shard), l.Row)
+				if o.keys && err == nil {
+					_, err = fmt.Fprintf(out, "\t%s", printable(l.Key))
+				}
+				if err == nil {
+					err = out.WriteByte('\n')
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return out.Flush()
+}

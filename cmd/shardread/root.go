@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"shardify/internal/nearest"
+	"shardify/reader"
+	"shardify/shard"
+)
+
+// version is that of the program.
+const version = "0.1.0"
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "shardread",
+		Short: "Read packed data sets: shuffled, decoded, batched",
+		Long: `Shardread reads data sets that shardify has packed, in the order, with the
+transforms and in the batches that a training loop would get from the Go package
+reader. Its flags are the fields of reader.Config, which --config takes as JSON.
+
+` + exitHelp,
+		Example: `  shardread bench /data/imagenet --split train --crop 224 --batch 256
+  shardread head /data/imagenet
+  shardread stream /data/imagenet --format tar | tar tf -
+  shardread plan /data/imagenet --world 8 --rank 3 --epoch 5 --seed 1 | head`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		// Without Args, cobra itself would report an unknown command.
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownCommand(cmd, args[0])
+		},
+	}
+	root.SetVersionTemplate("shardread {{.Version}}\n")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(newBenchCommand(), newHeadCommand(), newStreamCommand(), newPlanCommand())
+	return root
+}
+
+// usageError says that the command line or the configuration is wrong.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// usage marks err as a fault of the command line.
+func usage(err error) error { return &usageError{err} }
+
+// usagef returns a fault of the command line.
+func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
+
+// errDamaged: samples had to be left out.
+var errDamaged = errors.New("damaged samples were left out")
+
+// isDamage says that err is the data's fault.
+func isDamage(err error) bool {
+	var bad *reader.SampleError
+	return errors.As(err, &bad) || errors.Is(err, errDamaged) || errors.Is(err, shard.ErrChecksum) || errors.Is(err, shard.ErrTruncated)
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	sort.Strings(names)
+	hint := "the commands are " + strings.Join(names, ", ")
+	if n := nearest.Name(name, names); n != "" {
+		hint = fmt.Sprintf("did you mean shardread %s?", n)
+	}
+	return usagef("no command %q; %s", name, hint)
+}
+
+// flagError adds the flag that was probably meant.
+func flagError(cmd *cobra.Command, err error) error {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	var missing *pflag.NotExistError
+	if errors.As(err, &missing) && len(missing.GetSpecifiedName()) > 1 {
+		if n := nearest.Name("--"+missing.GetSpecifiedName(), names); n != "" {
+			return usagef("%v; did you mean %s?", err, n)
+		}
+	}
+	return usagef("%v; see %s --help", err, cmd.CommandPath())
+}
+
+// oneDataset wants the data set as the only argument.
+func oneDataset(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return usagef("DST, the data set's folder, is missing: %s", cmd.UseLine())
+	case len(args) > 1:
+		return usagef("%q is one argument too many: %s", args[1], cmd.UseLine())
+	}
+	return nil
+}
+
+// streams are what a command writes to.
+type streams struct {
+	out, err io.Writer
+}
+
+func streamsOf(cmd *cobra.Command) streams {
+	return streams{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()}
+}

@@ -1,0 +1,55 @@
+// Package reader streams a packed data set to a training loop: shuffled, verified,
+// decoded, augmented and batched, in an order that depends on nothing but the data
+// set, the configuration and the epoch.
+//
+// Start with [Open]; range over [Reader.Epoch]; [Batch.Release] each batch. The zero
+// [Config] works; [Reader.Config] shows what it became. [NewPlan] gives the order
+// alone, without any data. [Reader.Stats] says which stage is the slow one.
+//
+// # Stages
+//
+// A pass over an epoch is a pipeline. Each stage is a file:
+//
+//	stage     file          goroutines    from → to
+//	plan      plan.go       (pure)        shard sizes, Order, epoch → sample numbers
+//	index     rows.go       (cache)       sample numbers → offsets, labels, checksums
+//	schedule  schedule.go   1             batches of the plan → reads, slab, memory
+//	fetch     fetch.go      8             reads → bytes of fields
+//	decode    decode.go     Workers       bytes → verified fields, and through
+//	                                      transform.go pixels in the batch's slab
+//	deliver   pass.go       the caller's  finished batches, in the plan's order
+//
+// The range statement owns all of it: when the loop is left, by break, return, panic,
+// error or the end of its context, every goroutine has ended.
+//
+// # What is promised
+//
+//   - Order. An epoch has every sample exactly once over all ranks (Ends says what
+//     becomes of the last incomplete batch), in an order fixed by data set, Config
+//     and epoch. All ranks get the same number of batches. A global batch has the
+//     same samples for every World that divides Lanes, as long as BatchSize × World
+//     is the same.
+//   - Pixels. A sample's picture depends on (Seed, epoch, sample number) only: one
+//     worker or sixteen, this rank or that, give the same bytes.
+//   - Ownership. A batch is the caller's until Release; its slab is not touched
+//     before. Releasing twice, or using a released batch, panics. A batch that is
+//     dropped without Release ends its pass with an error where it would otherwise
+//     wait for ever.
+//   - Memory. A pass holds at most Config.Memory: batches, bytes in flight, index.
+//     Only a sample that is larger than all of that gets more, alone.
+//   - Bad data. Every field is compared with its CRC-32C before it is used, and read
+//     a second time where it differs. What is still wrong ends the pass, or is left
+//     out and reported ([OnBad]). Errors come in the order of batches, and name
+//     shard, key, field and offset: [*SampleError].
+//
+// # Reading
+//
+// Fields are read by their offsets in the index, neighbouring ones with one read. So
+// any order costs the same on a local disk, uncompressed or as .tar.zst, whose frames
+// are reached through their seek table (a frame is decompressed whole for each read
+// into it: with ShuffleGlobal that is several times the bytes). A .tar.gz can only be
+// read from its start. It is read forward, once for each lane that has a part of it;
+// under ShuffleWindow or ShuffleGlobal, whose reads also go back, most reads start
+// over from the beginning of the shard. So ShuffleAuto is ShuffleShards there; pack
+// as .tar or .tar.zst for more.
+package reader

@@ -1,0 +1,76 @@
+package reader_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"testing"
+
+	"shardify/dataset/datasettest"
+	"shardify/reader"
+	"shardify/store/file"
+)
+
+// packed is a data set of 30 small images, as `shardify pack` makes them.
+func packed() (dir string, remove func()) {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	datasettest.Write(new(testing.T), file.New(dir), datasettest.Options{})
+	return dir, func() { os.RemoveAll(dir) }
+}
+
+func Example() {
+	dir, remove := packed()
+	defer remove()
+
+	ctx := context.Background()
+	data, err := reader.Open(ctx, dir, reader.Config{
+		BatchSize: 8,
+		Seed:      1,
+		Transform: []reader.Transform{{RandomResizedCrop: 32}, {RandomHorizontalFlip: 0.5}, {Normalize: &reader.ImageNet}},
+		DType:     reader.DTypeFloat32,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer data.Close()
+
+	for epoch := range 2 {
+		for batch, err := range data.Epoch(ctx, epoch) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			images := batch.Images() // 8 × 3 × 32 × 32 float32
+			if batch.Number() == 0 {
+				fmt.Println("epoch", epoch, images.DType, images.Shape, batch.Labels())
+			}
+			batch.Release()
+		}
+	}
+	// Output:
+	// epoch 0 float32 [8 3 32 32] [3 0 1 4 4 0 2 1]
+	// epoch 1 float32 [8 3 32 32] [4 0 2 4 3 3 3 0]
+}
+
+// The order of an epoch is a pure function: no data set is needed to look at it.
+func ExampleNewPlan() {
+	shards := []int64{4, 4, 4} // samples in each
+	order := reader.Order{Shuffle: reader.ShuffleWindow, Seed: 1, Lanes: 2, World: 2, BatchSize: 3}
+	plan, err := reader.NewPlan(shards, order, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for rank := range 2 {
+		for b := range plan.Batches() {
+			fmt.Println("rank", rank, "batch", b, "samples", plan.Batch(nil, b, rank))
+		}
+	}
+	// Output:
+	// rank 0 batch 0 samples [8 9 10]
+	// rank 0 batch 1 samples [1 11 0]
+	// rank 1 batch 0 samples [7 5 4]
+	// rank 1 batch 1 samples [2 3 6]
+}

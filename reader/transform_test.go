@@ -1,0 +1,197 @@
+package reader
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"shardify/imaging"
+	"shardify/imaging/augment"
+	"shardify/imaging/resize"
+)
+
+// noise is a PNG of random pixels, and the pixels.
+func noise(t testing.TB, w, h int) (file []byte, pixels imaging.Image) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(uint64(w), uint64(h)))
+	m := image.NewNRGBA(image.Rect(0, 0, w, h))
+	for y := range h {
+		for x := range w {
+			m.SetNRGBA(x, y, color.NRGBA{uint8(random.Uint32()), uint8(random.Uint32()), uint8(random.Uint32()), 255})
+		}
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := imaging.Std.Decode(b.Bytes(), &pixels, imaging.DecodeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes(), pixels
+}
+
+// picture makes an image's picture as RGB rows without gaps.
+func picture(t testing.TB, c Config, file []byte) []byte {
+	t.Helper()
+	c.Layout = LayoutNHWC
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	c = c.withDefaults()
+	m := newImager(&c, imaging.Std)
+	dst := make([]byte, 3*c.side()*c.side())
+	if err := m.make(dst, file, augment.NewRand(1, 2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	return dst
+}
+
+// mirrored mirrors rows of pixels.
+func mirrored(pix []byte, side int) []byte {
+	out := bytes.Clone(pix)
+	for row := range slices.Chunk(out, 3*side) {
+		for x := range side / 2 {
+			for c := range 3 {
+				row[3*x+c], row[3*(side-1-x)+c] = row[3*(side-1-x)+c], row[3*x+c]
+			}
+		}
+	}
+	return out
+}
+
+// Torchvision's CenterCrop, pixel by pixel: where the image is too small it has a
+// black border of (size-length)/2 pixels at the left and top, rounded down.
+func TestCenterCrop(t *testing.T) {
+	for _, size := range [][2]int{{20, 20}, {21, 30}, {31, 22}, {7, 40}, {40, 7}, {6, 5}, {1, 1}} {
+		w, h := size[0], size[1]
+		file, m := noise(t, w, h)
+		for _, side := range []int{1, 2, 7, 20, 21} {
+			got := picture(t, Config{Transform: []Transform{{CenterCrop: side}}}, file)
+			start := func(length int) int {
+				if length < side {
+					return -((side - length) / 2)
+				}
+				return int(math.RoundToEven(float64(length-side) / 2))
+			}
+			x0, y0 := start(w), start(h)
+			for y := range side {
+				for x := range side {
+					want := []byte{0, 0, 0}
+					if sx, sy := x0+x, y0+y; sx >= 0 && sx < w && sy >= 0 && sy < h {
+						want = m.Pix[sy*m.Stride+3*sx:][:3]
+					}
+					if !bytes.Equal(got[3*(y*side+x):][:3], want) {
+						t.Fatalf("%d × %d to %d: pixel (%d, %d) is %v, want %v", w, h, side, x, y, got[3*(y*side+x):][:3], want)
+					}
+				}
+			}
+			// A flip before it mirrors the whole picture first, one behind it the crop.
+			behind := picture(t, Config{Transform: []Transform{{CenterCrop: side}, {RandomHorizontalFlip: 1}}}, file)
+			if !bytes.Equal(behind, mirrored(got, side)) {
+				t.Errorf("%d × %d to %d: the flip behind the crop is none of it", w, h, side)
+			}
+		}
+	}
+}
+
+// The flip is carried out at the end, but the crop sees a mirrored picture.
+func TestFlipBeforeCrop(t *testing.T) {
+	for _, size := range [][2]int{{20, 20}, {21, 30}, {30, 21}, {7, 9}} {
+		file, m := noise(t, size[0], size[1])
+		flipped := image.NewNRGBA(image.Rect(0, 0, m.Width, m.Height))
+		for y := range m.Height {
+			for x := range m.Width {
+				p := m.Pix[y*m.Stride+3*x:]
+				flipped.SetNRGBA(m.Width-1-x, y, color.NRGBA{p[0], p[1], p[2], 255})
+			}
+		}
+		var b bytes.Buffer
+		if err := png.Encode(&b, flipped); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []Transform{{CenterCrop: 12}, {CenterCrop: 15}, {RandomResizedCrop: 9}} {
+			// Flips of probability 1 and next to 0 draw the same number.
+			got := picture(t, Config{Transform: []Transform{{RandomHorizontalFlip: 1}, step}}, file)
+			want := picture(t, Config{Transform: []Transform{{RandomHorizontalFlip: 1e-300}, step}}, b.Bytes())
+			for i := range got {
+				// Resizing a mirrored picture may round differently.
+				if d := int(got[i]) - int(want[i]); d < -1 || d > 1 || d != 0 && step.CenterCrop > 0 {
+					t.Fatalf("%v %+v: byte %d is %d, of the mirrored picture %d", size, step, i, got[i], want[i])
+				}
+			}
+		}
+	}
+}
+
+// Resize and CenterCrop in one step are what they are in two.
+func TestResizeWindow(t *testing.T) {
+	for _, size := range [][2]int{{50, 37}, {37, 50}, {33, 33}, {5, 90}, {200, 100}} {
+		file, m := noise(t, size[0], size[1])
+		got := picture(t, Config{Transform: []Transform{{Resize: 32}, {CenterCrop: 28}}}, file)
+		var scaled imaging.Image
+		scaled.Reset(shorterSide(m.Width, m.Height, 32))
+		if min(scaled.Width, scaled.Height) != 32 {
+			t.Fatalf("%v scaled to %d × %d", size, scaled.Width, scaled.Height)
+		}
+		var z resize.Resizer
+		if err := z.Resize(&scaled, &m, resize.Full(&m), resize.Bilinear); err != nil {
+			t.Fatal(err)
+		}
+		part, err := resize.Crop(&scaled, middle(scaled.Width, 28, false), middle(scaled.Height, 28, false), 28, 28)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for y := range 28 {
+			if !bytes.Equal(got[3*28*y:][:3*28], part.Pix[y*part.Stride:][:3*28]) {
+				t.Fatalf("%v: row %d differs", size, y)
+			}
+		}
+	}
+}
+
+func TestNormalized(t *testing.T) {
+	file, m := noise(t, 4, 4)
+	for _, layout := range []Layout{LayoutNCHW, LayoutNHWC} {
+		c := Config{Transform: []Transform{{CenterCrop: 4}, {Normalize: &ImageNet}}, DType: DTypeFloat32, Layout: layout}
+		c = c.withDefaults()
+		im := newImager(&c, imaging.Std)
+		dst := aligned(3 * 4 * 4 * 4)
+		if err := im.make(dst, file, augment.NewRand(0, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		for y := range 4 {
+			for x := range 4 {
+				for ch := range 3 {
+					at := (y*4+x)*3 + ch
+					if layout == LayoutNCHW {
+						at = ch*16 + y*4 + x
+					}
+					want := (float64(m.Pix[y*m.Stride+3*x+ch])/255 - float64(ImageNet.Mean[ch])) / float64(ImageNet.Std[ch])
+					if got := float64(float32s(dst)[at]); math.Abs(got-want) > 1e-6 {
+						t.Errorf("%v (%d, %d, %d): %v, want %v", layout, x, y, ch, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// An image of one row and many columns must not take memory for its scaled self.
+func TestResizeBomb(t *testing.T) {
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 60000, 1))); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Transform: []Transform{{Resize: 256}, {RandomHorizontalFlip: 0.5}, {CenterCrop: 224}}}.withDefaults()
+	m := newImager(&c, imaging.Std)
+	if err := m.make(make([]byte, 3*224*224), b.Bytes(), augment.NewRand(0, 0, 0)); err == nil {
+		t.Error("no error")
+	}
+	// With the window, only that is made.
+	picture(t, Config{Transform: []Transform{{Resize: 256}, {CenterCrop: 224}}}, b.Bytes())
+}
