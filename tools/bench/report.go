@@ -152,7 +152,7 @@ func host(ctx context.Context, b *bench) Host {
 	if s := say("uname", "-sr"); s != "" {
 		h.System = s + " " + runtime.GOARCH
 	}
-	if s := say("stat", "-f", "-c", "%T", b.results); s != "" {
+	if s := say("findmnt", "-n", "-o", "FSTYPE", "-T", b.results); s != "" {
 		h.Disk = s
 	}
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
