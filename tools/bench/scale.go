@@ -37,7 +37,7 @@ func (b *bench) scale(ctx context.Context) (report, error) {
 		return report{}, err
 	}
 	return report{
-		Title: "A million tiny files", Date: time.Now().UTC(), unit: "files",
+		Title: thousands(n) + " tiny files", Date: time.Now().UTC(), unit: "files",
 		Files: n, Bytes: size, Rows: rows(processes, runs, "find"),
 		Notes: []string{
 			fmt.Sprintf("%d rounds in one run, metadata and content in the cache.", b.rounds),
