@@ -120,9 +120,10 @@ func (r *reader) Close() error {
 	if r.dec == nil {
 		return nil
 	}
-	dec := r.dec
+	// Closing a decoder frees it, and repeats what Read has said.
+	r.dec.Close()
 	r.dec = nil
-	return dec.Close()
+	return nil
 }
 
 // translate makes an error of ours of one of a decoder, at an offset of the

@@ -2,7 +2,6 @@ package compress
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"sort"
@@ -19,13 +18,14 @@ const (
 	reservedBits   = 0x7c // of the descriptor
 	footerSize     = 9
 	// maxFrames bounds the table that is read: with frames of FrameSize, room for
-	// a shard of 1 TiB. It takes 24 bytes a frame.
+	// a shard of 256 GiB. It takes 24 bytes a frame.
 	maxFrames = 4 << 20
 )
 
 type zstdWriter struct {
 	w     io.Writer
 	enc   *zstd.Encoder
+	size  int64   // FrameSize, but for benchmarks
 	frame []byte  // what the next frame is to hold
 	start int64   // of the frame in the container
 	ends  []int64 // ends of samples that may lie ahead, ascending
@@ -47,7 +47,7 @@ func newZstdWriter(w io.Writer, level int) (*zstdWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &zstdWriter{w: w, enc: enc}, nil
+	return &zstdWriter{w: w, enc: enc, size: FrameSize}, nil
 }
 
 func (z *zstdWriter) EndSample(end int64) {
@@ -59,7 +59,7 @@ func (z *zstdWriter) EndSample(end int64) {
 // cut returns where the frame is to end, as far as is known.
 func (z *zstdWriter) cut() int64 {
 	passed := 0
-	for passed < len(z.ends) && z.ends[passed]-z.start < FrameSize {
+	for passed < len(z.ends) && z.ends[passed]-z.start < z.size {
 		passed++
 	}
 	z.ends = append(z.ends[:0], z.ends[passed:]...)
@@ -104,8 +104,6 @@ func (z *zstdWriter) flush() {
 	z.frame = z.frame[:0]
 	z.err = writeAll(z.w, z.out)
 }
-
-var errClosed = errors.New("zstd: write to closed compressed data")
 
 func (z *zstdWriter) Close() error {
 	if z.err == errClosed {
