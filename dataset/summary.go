@@ -143,8 +143,8 @@ func (h *Histogram) Add(v int64) {
 	h.Count++
 }
 
-// finish fills Buckets.
-func (h *Histogram) finish() {
+// Finish fills Buckets from what was added; Quantile and Rows look at them.
+func (h *Histogram) Finish() {
 	h.Buckets = nil
 	for i, n := range h.counts {
 		if n > 0 {
@@ -273,7 +273,7 @@ func Summarize(ctx context.Context, d *Dataset, split string, contents bool) (*S
 		return cmp.Or(cmp.Compare(b.Samples, a.Samples), cmp.Compare(a.Name, b.Name))
 	})
 	for _, h := range []*Histogram{&c.SampleBytes, &c.Width, &c.Height, &c.Pixels} {
-		h.finish()
+		h.Finish()
 	}
 	return s, nil
 }
