@@ -337,7 +337,7 @@ func TestGroupsAreTheNaiveRule(t *testing.T) {
 	exts := []string{"jpg", "JPG", "jpeg", "png", "json", "txt", "", "j~", "tif"}
 	dirs := []string{"", "", "d/", "d.a/", "d/a/", "\xfe/", "a/"}
 	pick := func(list []string) string { return list[rng.IntN(len(list))] }
-	for range 20_000 {
+	for range 6_000 {
 		// A few words a round, so that names collide.
 		few := []string{pick(words), pick(words), "a"}
 		some := []string{pick(exts), pick(exts), "jpg"}

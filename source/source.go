@@ -52,7 +52,8 @@ type Location struct {
 	// Source is the number of the source that reads it, for package pack, which
 	// may have several; sources leave it 0.
 	Source int
-	// Offset and Size are the bytes' place in the file.
+	// Offset and Size are the bytes' place in the file, as Read understands it: in
+	// a compressed shard they count bytes before compression.
 	Offset, Size int64
 	// ModTime is the file's time of modification in nanoseconds since 1970, which
 	// tells whether it has changed between planning and packing; 0 means unknown.
@@ -78,8 +79,8 @@ type Source interface {
 	// content is lost). It allocates loc.Size bytes otherwise: mind what a hostile
 	// source may say there. A file that is gone, or whose size or time of
 	// modification is no longer as in loc, is an [*EntryError] that wraps
-	// ErrChanged; so is, without ErrChanged, what concerns this file alone, such as
-	// a lack of permission. Other errors (no memory, too many open files, a
-	// cancelled ctx) are none.
+	// ErrChanged; what else concerns this file alone, such as a lack of permission,
+	// is an [*EntryError], too. Other errors (no memory, too many open files, a
+	// cancelled ctx) are none: they would be met with the next file as well.
 	Read(ctx context.Context, loc Location, buf []byte) ([]byte, error)
 }

@@ -466,7 +466,7 @@ func TestOpenErrors(t *testing.T) {
 }
 
 // readers are both implementations of Read.
-var readers = map[string]func(context.Context, source.Location, []byte) ([]byte, error){"system": Read, "portable": readPortable}
+var readers = map[string]func(context.Context, source.Location, []byte, bool) ([]byte, error){"system": read, "portable": readPortable}
 
 func TestRead(t *testing.T) {
 	for name, read := range readers {
@@ -479,38 +479,52 @@ func TestRead(t *testing.T) {
 			}
 			loc := e.Location
 			buf := make([]byte, 0, 100)
-			data, err := read(t.Context(), loc, buf)
+			data, err := read(t.Context(), loc, buf, false)
 			if err != nil || string(data) != "a.jpg" || &data[0] != &buf[:1][0] {
 				t.Errorf("%q, %v", data, err)
 			}
-			if data, err = read(t.Context(), loc, buf[:1:2]); err != nil || string(data) != "a.jpg" {
+			if data, err = read(t.Context(), loc, buf[:1:2], false); err != nil || string(data) != "a.jpg" {
 				t.Errorf("%q, %v", data, err)
 			}
 			unknown := loc
 			unknown.ModTime = 0
-			if _, err = read(t.Context(), unknown, nil); err != nil {
+			if _, err = read(t.Context(), unknown, nil, false); err != nil {
 				t.Error(err)
 			}
-			if allocs := testing.AllocsPerRun(10, func() { _, err = read(t.Context(), loc, buf) }); name == "system" && runtime.GOOS == "linux" && allocs > 3 {
+			if allocs := testing.AllocsPerRun(10, func() { _, err = read(t.Context(), loc, buf, false) }); name == "system" && runtime.GOOS == "linux" && allocs > 3 {
 				t.Errorf("%v allocations", allocs)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if _, err := read(ctx, loc, nil); !errors.Is(err, context.Canceled) {
+			if _, err := read(ctx, loc, nil, false); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
-			if _, err := read(t.Context(), source.Location{Name: path, Size: -1}, nil); err == nil {
+			if _, err := read(t.Context(), source.Location{Name: path, Size: -1}, nil, false); err == nil {
 				t.Error("a negative size")
 			}
 
 			isChanged := func(what, path string, loc source.Location) {
 				t.Helper()
-				_, err := read(t.Context(), loc, nil)
+				_, err := read(t.Context(), loc, nil, false)
 				var entry *source.EntryError
 				if !errors.Is(err, source.ErrChanged) || !errors.As(err, &entry) || entry.Path != path {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
+			part := loc
+			part.Offset, part.Size = 2, 3
+			if data, err := read(t.Context(), part, buf, true); err != nil || string(data) != "jpg" {
+				t.Errorf("%q, %v", data, err)
+			}
+			part.Size = 4
+			if _, err := read(t.Context(), part, buf, true); !errors.Is(err, source.ErrChanged) {
+				t.Error(err)
+			}
+			part.Offset = -1
+			if _, err := read(t.Context(), part, buf, true); err == nil {
+				t.Error("a negative offset")
+			}
+
 			longer := loc
 			longer.Size++
 			isChanged("size", path, longer)
@@ -522,14 +536,14 @@ func TestRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			isChanged("vanished", path, loc)
-			if _, err := read(t.Context(), loc, nil); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := read(t.Context(), loc, nil, false); !errors.Is(err, fs.ErrNotExist) {
 				t.Error(err)
 			}
 			dir := filepath.Join(root, "dir")
 			if runtime.GOOS != "windows" {
 				isChanged("folder", dir, source.Location{Name: dir, Size: 5})
 			}
-			t.Log(read(t.Context(), loc, nil))
+			t.Log(read(t.Context(), loc, nil, false))
 		})
 	}
 }
@@ -749,7 +763,7 @@ func BenchmarkRead(b *testing.B) {
 			var buf []byte
 			for b.Loop() {
 				var err error
-				if buf, err = read(b.Context(), e.Location, buf); err != nil {
+				if buf, err = read(b.Context(), e.Location, buf, false); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -8,10 +8,9 @@ import (
 	"shardify/source"
 )
 
-// Read returns the content of a whole file, as source.Source's Read does; other
-// sources of files use it too. On Linux it makes four system calls, where os.Open
-// would make a fifth to watch the file for readiness.
-func Read(ctx context.Context, loc source.Location, buf []byte) ([]byte, error) {
+// read makes four system calls, where os.Open would make a fifth to watch the file
+// for readiness.
+func read(ctx context.Context, loc source.Location, buf []byte, part bool) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -21,14 +20,14 @@ func Read(ctx context.Context, loc source.Location, buf []byte) ([]byte, error) 
 		fd, err = unix.Open(loc.Name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	}
 	if err != nil {
-		return nil, readErr(loc, err)
+		return nil, ReadError(loc, err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, readErr(loc, err)
+		return nil, ReadError(loc, err)
 	}
-	if err := check(loc, st.Mode&unix.S_IFMT == unix.S_IFREG, st.Size, st.Mtim.Nano()); err != nil {
+	if err := check(loc, part, st.Mode&unix.S_IFMT == unix.S_IFREG, st.Size, st.Mtim.Nano()); err != nil {
 		return nil, err
 	}
 	data, err := room(loc, buf)
@@ -36,11 +35,11 @@ func Read(ctx context.Context, loc source.Location, buf []byte) ([]byte, error) 
 		return nil, err
 	}
 	for n := 0; n < len(data); {
-		m, err := unix.Read(fd, data[n:]) // at most 2 GiB a call
+		m, err := unix.Pread(fd, data[n:], loc.Offset+int64(n)) // at most 2 GiB a call
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
-			return nil, readErr(loc, err)
+			return nil, ReadError(loc, err)
 		case m == 0:
 			return nil, changed(loc, "it ends after %d bytes, not %d", n, loc.Size)
 		default:

@@ -8,8 +8,6 @@ import (
 	"shardify/source"
 )
 
-// Read returns the content of a whole file, as source.Source's Read does; other
-// sources of files use it too.
-func Read(ctx context.Context, loc source.Location, buf []byte) ([]byte, error) {
-	return readPortable(ctx, loc, buf)
+func read(ctx context.Context, loc source.Location, buf []byte, part bool) ([]byte, error) {
+	return readPortable(ctx, loc, buf, part)
 }

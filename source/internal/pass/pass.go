@@ -99,6 +99,3 @@ func (p *Pass) Send(b []Item) bool {
 		return false
 	}
 }
-
-// Fail ends the pass with an error.
-func (p *Pass) Fail(err error) { p.Send([]Item{{Err: err}}) }
