@@ -20,9 +20,9 @@ func noise(n int) []byte {
 
 // TestWindow holds a window to a model: the bytes themselves.
 func TestWindow(t *testing.T) {
-	data := noise(20 << 20)
+	data := noise(8 << 20)
 	fault := errors.New("fault")
-	for seed := range uint64(20) {
+	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		want := io.EOF
 		reader := io.Reader(bytes.NewReader(data))
@@ -66,7 +66,7 @@ func TestWindow(t *testing.T) {
 					break
 				}
 				at += int64(n)
-				if op < 6 || len(w.Kept()) > 3<<20 {
+				if op < 6 || len(w.Kept()) > 2<<20 {
 					w.Consume(n)
 					break
 				}
