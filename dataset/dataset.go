@@ -22,14 +22,23 @@ const WorkDir = ".shardify/"
 
 var (
 	// ErrNotDataset: the store has no manifest. The error says what it has instead,
-	// and what to do. It goes together with fs.ErrNotExist.
-	ErrNotDataset = fmt.Errorf("not a shardify data set: %w", fs.ErrNotExist)
-	// ErrUnfinished: a pack into the store has begun and has not ended. It wraps
-	// ErrNotDataset.
-	ErrUnfinished = fmt.Errorf("unfinished: %w", ErrNotDataset)
+	// and what to do. It is fs.ErrNotExist, too.
+	ErrNotDataset error = &sentinel{"not a shardify data set", fs.ErrNotExist}
+	// ErrUnfinished: a pack into the store has begun and has not ended. It is
+	// ErrNotDataset, too.
+	ErrUnfinished error = &sentinel{"an unfinished data set", ErrNotDataset}
 	// ErrMismatch: a file of the data set is not the one that the manifest speaks of.
 	ErrMismatch = errors.New("not the file that the manifest describes")
 )
+
+// sentinel is an error that is another one, too, of which its text says nothing.
+type sentinel struct {
+	text string
+	also error
+}
+
+func (e *sentinel) Error() string { return e.text }
+func (e *sentinel) Unwrap() error { return e.also }
 
 // Dataset is an open data set. It holds nothing open and needs no Close; it is
 // safe for concurrent use.

@@ -41,6 +41,27 @@ type ExtractOptions struct {
 	Progress *Progress `json:"-"`
 }
 
+// Check reports every fault of the options, for that data set: a split, a class, a
+// column or a field that it does not have.
+func (o *ExtractOptions) Check(d *Dataset) error {
+	faults := []error{d.Check(o.Selection)}
+	known := d.Fields()
+	for _, name := range o.Fields {
+		if slices.Contains(known, name) {
+			continue
+		}
+		hint := ""
+		if n := nearest.Name(name, known); n != "" {
+			hint = fmt.Sprintf(" (did you mean %s?)", n)
+		}
+		faults = append(faults, fmt.Errorf("no field %q%s; the fields are %s", name, hint, strings.Join(known, ", ")))
+	}
+	if o.Workers < 0 {
+		faults = append(faults, fmt.Errorf("workers: %d is negative", o.Workers))
+	}
+	return errors.Join(faults...)
+}
+
 // ExtractResult sums up what Extract did.
 type ExtractResult struct {
 	// Samples were gone through; Files with Bytes were written; Same were there
@@ -61,9 +82,10 @@ type ExtractResult struct {
 var (
 	// ErrUnsafePath: a path leads outside the folder, or is none that the system
 	// could hold.
-	ErrUnsafePath = errors.New("not extracted: the path is not a local one")
-	// ErrExists: a file with other content is there.
-	ErrExists = fmt.Errorf("not extracted: %w with other content", fs.ErrExist)
+	ErrUnsafePath = errors.New("not extracted: no path within a folder")
+	// ErrExists: a file with other content, or a folder, is there. It is fs.ErrExist,
+	// too.
+	ErrExists error = &sentinel{"not extracted: in the way", fs.ErrExist}
 )
 
 // Extract turns a data set back into files below the folder dst, which it makes.
@@ -140,22 +162,12 @@ type extraction struct {
 }
 
 func (e *extraction) prepare() error {
+	if err := e.opts.Check(e.d); err != nil {
+		return err
+	}
 	var err error
 	if e.filter, err = e.d.filter(e.opts.Selection); err != nil {
 		return err
-	}
-	known := e.d.Fields()
-	for _, name := range e.opts.Fields {
-		if !slices.Contains(known, name) {
-			hint := ""
-			if n := nearest.Name(name, known); n != "" {
-				hint = fmt.Sprintf(" (did you mean %s?)", n)
-			}
-			return fmt.Errorf("no field %q%s; the fields are %s", name, hint, strings.Join(known, ", "))
-		}
-	}
-	if e.opts.Workers < 0 {
-		return fmt.Errorf("workers: %d is negative", e.opts.Workers)
 	}
 	if e.opts.Workers == 0 {
 		e.opts.Workers = runtime.GOMAXPROCS(0)
@@ -355,7 +367,7 @@ func (e *extraction) there(local string, field *index.FieldRow) (bool, error) {
 	case err != nil:
 		return false, unsafe(err, local)
 	case info.IsDir():
-		return false, fmt.Errorf("not extracted: %q is a folder: %w", local, fs.ErrExist)
+		return false, fmt.Errorf("%w: %q is a folder", ErrExists, local)
 	}
 	if info.Mode().IsRegular() && info.Size() == field.Size {
 		f, err := e.root.Open(local)
@@ -374,7 +386,7 @@ func (e *extraction) there(local string, field *index.FieldRow) (bool, error) {
 	if e.opts.Force {
 		return false, nil
 	}
-	return false, fmt.Errorf("%w: %q; --force replaces it", ErrExists, local)
+	return false, fmt.Errorf("%w: %q has other content; --force replaces it", ErrExists, local)
 }
 
 func fileChecksum(r io.Reader) (sum uint32, err error) {

@@ -108,8 +108,9 @@ func (b BadSample) String() string {
 var (
 	// ErrBadSamples: some samples are bad, and were not to be left out.
 	ErrBadSamples = errors.New("bad samples")
-	// ErrInTheWay: a file is there that Index would have to replace.
-	ErrInTheWay = fmt.Errorf("in the way: %w", fs.ErrExist)
+	// ErrInTheWay: a file is there that Index would have to replace. It is
+	// fs.ErrExist, too.
+	ErrInTheWay error = &sentinel{"in the way", fs.ErrExist}
 )
 
 // maxSample bounds the samples that Index reads.

@@ -59,9 +59,6 @@ func (o *extractOptions) addFlags(f *pflag.FlagSet) {
 }
 
 func runExtract(ctx context.Context, o *extractOptions, dst, dir string, s streams) error {
-	if o.Workers < 0 {
-		return usagef("--workers %d is negative", o.Workers)
-	}
 	st, err := open.URL(ctx, dst)
 	if err != nil {
 		return err
@@ -70,7 +67,7 @@ func runExtract(ctx context.Context, o *extractOptions, dst, dir string, s strea
 	if err != nil {
 		return err
 	}
-	if err := d.Check(o.Selection); err != nil {
+	if err := o.Check(d); err != nil {
 		return usage(err)
 	}
 	began := time.Now()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"shardify/dataset"
+	"shardify/index"
 	"shardify/store/open"
 )
 
@@ -79,8 +81,18 @@ func runVerify(ctx context.Context, o *verifyOptions, dst string, s streams) err
 		return err
 	}
 	d, err := dataset.Open(ctx, st)
+	if errors.Is(err, index.ErrInvalid) || errors.Is(err, index.ErrNotManifest) {
+		// There is nothing to compare with.
+		if err := printProblem(o, s, dataset.Problem{Kind: dataset.KindFormat, File: index.ManifestName, Offset: -1, Err: err}); err != nil {
+			return err
+		}
+		return foundDamage()
+	}
 	if err != nil {
 		return err
+	}
+	if err := d.Check(dataset.Selection{Split: o.Split}); err != nil {
+		return usage(err)
 	}
 	began := time.Now()
 	o.Progress = new(dataset.Progress)

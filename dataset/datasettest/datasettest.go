@@ -93,6 +93,15 @@ func mask(n int) []byte {
 // Write writes a data set into st, which should be empty, and opens it.
 func Write(t testing.TB, st store.Store, o Options) *dataset.Dataset {
 	t.Helper()
+	d, err := Make(st, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Make is Write for those who have no testing.TB.
+func Make(st store.Store, o Options) (*dataset.Dataset, error) {
 	ctx := context.Background()
 	if o.Format == "" {
 		o.Format = "tar"
@@ -114,7 +123,7 @@ func Write(t testing.TB, st store.Store, o Options) *dataset.Dataset {
 	}
 	f, err := formats.Parse(o.Format)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	m := &index.Manifest{Tool: "datasettest", Name: "test", Container: f.Container.Name(), Compression: f.Compression}
 	for label := range o.Classes {
@@ -131,7 +140,7 @@ func Write(t testing.TB, st store.Store, o Options) *dataset.Dataset {
 			}
 			sh, err := writeShard(ctx, st, f, fmt.Sprintf("%s-%06d", name, i), samples, m.Classes)
 			if err != nil {
-				t.Fatalf("shard %d of split %s: %v", i, name, err)
+				return nil, fmt.Errorf("shard %d of split %s: %w", i, name, err)
 			}
 			split.Shards = append(split.Shards, sh)
 			split.Samples += sh.Samples
@@ -141,16 +150,12 @@ func Write(t testing.TB, st store.Store, o Options) *dataset.Dataset {
 	}
 	data, err := m.Encode()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := store.WriteAll(ctx, st, index.ManifestName, data); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	d, err := dataset.Open(ctx, st)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return dataset.Open(ctx, st)
 }
 
 func writeShard(ctx context.Context, st store.Store, f formats.Format, base string, samples []Made, classes []string) (index.Shard, error) {
