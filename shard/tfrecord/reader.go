@@ -24,6 +24,7 @@ import (
 // parser makes samples of examples; its memory is used again for the next.
 type parser struct {
 	features []parsed
+	reuse    bool              // more samples follow: remember names
 	intern   map[string]string // the features' names
 	legal    map[string]bool   // which of them are fields' names
 	class    []byte            // the field cls, made of a number
@@ -41,7 +42,7 @@ type parsed struct {
 
 func scan(r io.Reader, limit int64, yield func(*shard.Located, error) bool) {
 	in := stream.NewWindow(r)
-	var p parser
+	p := parser{reuse: true, intern: make(map[string]string), legal: make(map[string]bool)}
 	for {
 		in.Drop()
 		offset := in.Offset
@@ -76,11 +77,15 @@ func parse(frame []byte, offset int64) (*shard.Located, error) {
 	if len(whole) != len(frame) {
 		return nil, formatError(offset+int64(len(whole)), "the record ends before its frame does")
 	}
-	var p parser
+	// Room for what most records have.
+	p := parser{features: make([]parsed, 0, 16)}
+	p.out.Sample.Fields = make([]sample.Field, 0, 4)
+	p.out.Placement.Fields = make([]shard.FieldPlacement, 0, 4)
 	if err := p.parse(frame, offset); err != nil {
 		return nil, err
 	}
-	return &p.out, nil
+	located := p.out
+	return &located, nil
 }
 
 // nextFrame returns the next record, checked against its checksums, without
@@ -420,14 +425,33 @@ func (p *parser) fields(frame []byte, offset int64) error {
 
 // internName returns a name as a string, the same for all samples.
 func (p *parser) internName(name []byte) string {
+	switch string(name) {
+	case keyName:
+		return keyName
+	case imageName:
+		return imageName
+	case formatName:
+		return formatName
+	case heightName:
+		return heightName
+	case widthName:
+		return widthName
+	case channelsName:
+		return channelsName
+	case colorspaceName:
+		return colorspaceName
+	case filenameName:
+		return filenameName
+	case labelName:
+		return labelName
+	case textName:
+		return textName
+	}
 	if s, ok := p.intern[string(name)]; ok {
 		return s
 	}
 	s := string(name)
-	if len(p.intern) < 256 && len(s) < 256 {
-		if p.intern == nil {
-			p.intern = make(map[string]string)
-		}
+	if p.reuse && len(p.intern) < 256 && len(s) < 256 {
 		p.intern[s] = s
 	}
 	return s
@@ -439,10 +463,7 @@ func (p *parser) isField(name string) bool {
 		return legal
 	}
 	legal := sample.CheckField(name) == nil
-	if len(p.legal) < 256 && len(name) < 256 {
-		if p.legal == nil {
-			p.legal = make(map[string]bool)
-		}
+	if p.reuse && len(p.legal) < 256 && len(name) < 256 {
 		p.legal[name] = legal
 	}
 	return legal
