@@ -403,7 +403,9 @@ func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows b
 		c.window.reset(raw, 0)
 		before := len(c.problems)
 		if haveRows {
-			c.walk(rows)
+			if rest := c.walk(rows); len(rest) > 0 {
+				c.apart(ctx, o, rest)
+			}
 		} else {
 			c.scan(0, -1, true)
 		}
@@ -431,36 +433,65 @@ func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows b
 	}
 }
 
-// walk compares the container with the rows, front to back.
-func (c *shardCheck) walk(rows []index.Row) {
+// walk compares the container with the rows, front to back. Where it cannot be read
+// further, it returns the rows from there on.
+func (c *shardCheck) walk(rows []index.Row) (rest []index.Row) {
 	for i := range rows {
 		row := &rows[i]
-		if gap := row.Offset - c.window.pos; gap > 0 {
-			if !c.scan(c.window.pos, gap, false) {
-				c.lost(rows[i:])
-				return
-			}
+		if gap := row.Offset - c.window.pos; gap > 0 && !c.scan(c.window.pos, gap, false) {
+			return rows[i:]
 		}
 		if row.Size > maxFrame && verbatim(row) {
 			if err := c.large(row); err != nil {
 				c.stopped(err)
-				c.lost(rows[i:])
-				return
+				return rows[i:]
 			}
 		} else {
 			frame, err := c.window.next(row.Size)
 			if err != nil {
 				c.stopped(err)
-				c.lost(rows[i:])
-				return
+				return rows[i:]
 			}
 			c.sample(row, frame)
 		}
-		c.samples++
-		c.fields += int64(len(row.Fields))
-		c.v.opts.Progress.Samples.Add(1)
+		c.checked(row)
 	}
 	c.scan(c.window.pos, -1, false)
+	return nil
+}
+
+// checked counts a sample.
+func (c *shardCheck) checked(row *index.Row) {
+	c.samples++
+	c.fields += int64(len(row.Fields))
+	c.v.opts.Progress.Samples.Add(1)
+}
+
+// apart goes on behind a place where a compressed container cannot be read, by the
+// seek table, if there is one: damage of one frame is not that of the next.
+func (c *shardCheck) apart(ctx context.Context, o store.Object, rows []index.Row) {
+	raw, err := openRaw(ctx, c.v.d.format, o)
+	z, ok := raw.(compressed)
+	if err != nil || !ok || z.r.Size() < 0 {
+		c.lost(rows)
+		return
+	}
+	f := &ShardFile{d: c.v.d, shard: c.shard, object: o, raw: raw, size: RawBytes(c.shard)}
+	var buf []byte
+	for i := range rows {
+		row := &rows[i]
+		if ctx.Err() != nil {
+			return
+		}
+		frame, err := f.ReadSample(ctx, row, buf)
+		if err != nil {
+			c.found(Problem{Kind: c.kind(err), Key: row.Key, Offset: row.Offset, Samples: 1, Err: err})
+			continue
+		}
+		buf = frame
+		c.sample(row, frame)
+		c.checked(row)
+	}
 }
 
 // stopped reports why the container cannot be read further, where that is not just

@@ -248,6 +248,68 @@ func TestVerifyFiles(t *testing.T) {
 	}
 }
 
+// A sample that is too large to be held is checked all the same, field by field.
+func TestVerifyLargeSample(t *testing.T) {
+	st := mem.New()
+	d := datasettest.Write(t, st, datasettest.Options{Shards: 1, Samples: 3, Make: func(n, classes int) datasettest.Made {
+		m := small(n, classes)
+		m.Fields = append(m.Fields, sample.Field{Name: "wav", Data: []byte{byte(n)}})
+		m.Paths = nil
+		if n == 1 {
+			m.Fields[1].Data = make([]byte, 65<<20)
+		}
+		return m
+	}})
+	if found, _ := verify(t, st, dataset.VerifyOptions{}); len(found) > 0 {
+		t.Fatal(found)
+	}
+	rows, err := d.Rows(t.Context(), &d.Manifest().Splits[0].Shards[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, field := range []string{"cls", "txt", "wav"} {
+		at := int(rows[1].Fields[i].Offset)
+		if field == "txt" {
+			at += 33 << 20
+		}
+		flip(t, st, "train-000000.tar", at, 1)
+		found, _ := verify(t, st, dataset.VerifyOptions{})
+		if len(found) != 2 || found[0].Key != rows[1].Key || found[0].Field != field || found[0].Kind != dataset.KindChecksum {
+			t.Errorf("%s flipped: found %v", field, found)
+		}
+		flip(t, st, "train-000000.tar", at, 1)
+	}
+}
+
+// Damage of one frame of a compressed shard is not blamed on samples of others.
+func TestVerifyFrames(t *testing.T) {
+	st := mem.New()
+	r := rand.New(rand.NewPCG(5, 6))
+	noise := make([]byte, 300<<10)
+	for i := range noise {
+		noise[i] = byte(r.Uint32())
+	}
+	d := datasettest.Write(t, st, datasettest.Options{Format: "tar.zst", Shards: 1, Samples: 20, Make: func(n, classes int) datasettest.Made {
+		m := small(n, classes)
+		m.Fields[1].Data = noise[n : n+250<<10]
+		return m
+	}})
+	flip(t, st, "train-000000.tar.zst", int(d.Manifest().Bytes()/2), 1)
+	found, result := verify(t, st, dataset.VerifyOptions{})
+	samples := 0
+	for _, p := range found {
+		if p.Key != "" {
+			samples++
+			if n := numberOf(p.Key); n < 5 || n > 15 || p.Warning {
+				t.Errorf("blamed: %v", p)
+			}
+		}
+	}
+	if samples == 0 || samples > 8 || result.Samples != int64(20-samples) {
+		t.Errorf("%d samples blamed, %d checked: %v", samples, result.Samples, found)
+	}
+}
+
 // Two shards that were swapped, with the indexes in their places: every sample
 // differs, the report stays short, and says what has happened.
 func TestVerifySwapped(t *testing.T) {

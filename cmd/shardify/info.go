@@ -107,7 +107,7 @@ func printInfo(w io.Writer, s *dataset.Summary, classes bool) {
 	t.Flush()
 
 	if c := s.Contents; c != nil {
-		printClasses(w, s, classes)
+		printClasses(w, c.Labels, c.Unlabelled, classes)
 		if c.Images > 0 {
 			var parts []string
 			for _, f := range c.Formats {
@@ -119,7 +119,7 @@ func printInfo(w io.Writer, s *dataset.Summary, classes bool) {
 			}
 			fmt.Fprintln(w)
 		}
-		printHistogram(w, "bytes of a sample", &c.SampleBytes, bytesText)
+		printHistogram(w, "bytes of a sample", &c.SampleBytes, func(n int64) string { return humanize.IBytes(uint64(n)) })
 		pixels := func(n int64) string { return humanize.Comma(n) }
 		printHistogram(w, "width", &c.Width, pixels)
 		printHistogram(w, "height", &c.Height, pixels)
@@ -144,9 +144,9 @@ func compact(raw json.RawMessage) string {
 	return string(out)
 }
 
-func printClasses(w io.Writer, s *dataset.Summary, all bool) {
-	c := s.Contents
-	if len(c.Labels) == 0 {
+// printClasses says how many classes there are and how balanced they are.
+func printClasses(w io.Writer, labels []dataset.LabelCount, unlabelled int64, all bool) {
+	if len(labels) == 0 {
 		fmt.Fprintf(w, "\nclasses  none; no sample has a label\n")
 		return
 	}
@@ -156,13 +156,13 @@ func printClasses(w io.Writer, s *dataset.Summary, all bool) {
 		}
 		return printable(l.Name)
 	}
-	sorted := slices.Clone(c.Labels)
+	sorted := slices.Clone(labels)
 	slices.SortStableFunc(sorted, func(a, b dataset.LabelCount) int { return cmp.Compare(a.Samples, b.Samples) })
 	least, most := sorted[0], sorted[len(sorted)-1]
-	fmt.Fprintf(w, "\nclasses  %s; samples of a class: %s (%s) to %s (%s), median %s", humanize.Comma(int64(len(c.Labels))),
+	fmt.Fprintf(w, "\nclasses  %s; samples of a class: %s (%s) to %s (%s), median %s", humanize.Comma(int64(len(labels))),
 		humanize.Comma(least.Samples), name(least), humanize.Comma(most.Samples), name(most), humanize.Comma(sorted[len(sorted)/2].Samples))
-	if c.Unlabelled > 0 {
-		fmt.Fprintf(w, "; %s without a label", count(c.Unlabelled, "sample", "samples"))
+	if unlabelled > 0 {
+		fmt.Fprintf(w, "; %s without a label", count(unlabelled, "sample", "samples"))
 	}
 	fmt.Fprintln(w)
 	if !all {
@@ -170,7 +170,7 @@ func printClasses(w io.Writer, s *dataset.Summary, all bool) {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "label\tsamples\t  class")
-	for _, l := range c.Labels {
+	for _, l := range labels {
 		fmt.Fprintf(t, "%d\t%s\t  %s\n", l.Label, humanize.Comma(l.Samples), printable(l.Name))
 	}
 	t.Flush()
