@@ -3,7 +3,6 @@ package reader_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"os"
 	"testing"
 
@@ -16,7 +15,7 @@ import (
 func packed() (dir string, remove func()) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	datasettest.Write(new(testing.T), file.New(dir), datasettest.Options{})
 	return dir, func() { os.RemoveAll(dir) }
@@ -34,14 +33,16 @@ func Example() {
 		DType:     reader.DTypeFloat32,
 	})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer data.Close()
 
 	for epoch := range 2 {
 		for batch, err := range data.Epoch(ctx, epoch) {
 			if err != nil {
-				log.Fatal(err)
+				fmt.Println(err)
+				return
 			}
 			images := batch.Images() // 8 × 3 × 32 × 32 float32
 			if batch.Number() == 0 {
@@ -61,7 +62,8 @@ func ExampleNewPlan() {
 	order := reader.Order{Shuffle: reader.ShuffleWindow, Seed: 1, Lanes: 2, World: 2, BatchSize: 3}
 	plan, err := reader.NewPlan(shards, order, 0)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	for rank := range 2 {
 		for b := range plan.Batches() {

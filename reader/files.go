@@ -83,7 +83,7 @@ func (f *files) release(e *fileEntry) {
 	}
 	f.mu.Unlock()
 	for _, e := range old {
-		e.file.Close() // it was only read
+		_ = e.file.Close() // it was only read
 	}
 }
 

@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -157,7 +158,7 @@ func (j *job) compact() {
 	size := j.pass.imageBytes
 	kept, keyEnd := 0, int32(0)
 	for i := range j.n {
-		if e, bad := j.faults[i].(*SampleError); bad {
+		if e := (*SampleError)(nil); errors.As(j.faults[i], &e) {
 			j.skipped = append(j.skipped, e)
 			continue
 		}

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"runtime"
 	"sync"
@@ -154,7 +155,7 @@ func (p *pass) next() (*Batch, error) {
 		if err == nil {
 			continue
 		}
-		if _, one := err.(*SampleError); !one || p.reader.config.OnBad == OnBadFail {
+		if one := (*SampleError)(nil); !errors.As(err, &one) || p.reader.config.OnBad == OnBadFail {
 			return nil, err
 		}
 		bad++

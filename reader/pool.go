@@ -57,33 +57,37 @@ const stalled = 2 * time.Second
 // are those that cannot be given back before get returns.
 func (p *pool) get(ctx context.Context, n, own int64) (*block, error) {
 	class := sizeClass(n)
-	var timer *time.Timer
+	if b := p.try(class, own); b != nil {
+		return b, nil
+	}
+	tick := time.NewTicker(stalled)
+	defer tick.Stop()
 	for {
-		p.mu.Lock()
-		b, room := p.take(class, own)
-		p.mu.Unlock()
-		if b != nil {
-			return b, nil
-		}
-		if room {
-			return &block{data: aligned(class)}, nil
-		}
-		if timer == nil {
-			timer = time.NewTimer(stalled)
-			defer timer.Stop()
-		}
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-p.wake:
-		case <-timer.C:
+		case <-tick.C:
 			p.collect()
-			timer.Reset(stalled)
 		}
 		if err := p.leak(); err != nil {
 			return nil, err
 		}
+		if b := p.try(class, own); b != nil {
+			return b, nil
+		}
 	}
+}
+
+// try lends a block if there is one or room for one.
+func (p *pool) try(class, own int64) *block {
+	p.mu.Lock()
+	b, room := p.take(class, own)
+	p.mu.Unlock()
+	if room {
+		b = &block{data: aligned(class)}
+	}
+	return b
 }
 
 // take finds an idle block or says that there is room for a new one.

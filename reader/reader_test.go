@@ -199,7 +199,7 @@ func TestCloseEndsPasses(t *testing.T) {
 // Every batch has what the plan says, with the label, key and fields that the data
 // set gives these samples.
 func TestEpoch(t *testing.T) {
-	for _, format := range []string{"tar", "tar.zst", "tar.gz"} {
+	for _, format := range []string{"tar", "tar.zst", "tar.gz", "tfrecord"} {
 		d := small(t, datasettest.Options{Format: format})
 		for _, mode := range append(modes, ShuffleAuto) {
 			t.Run(format+"/"+string(mode), func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestEpoch(t *testing.T) {
 }
 
 func TestDecodeNone(t *testing.T) {
-	for _, format := range []string{"tar", "tar.zst", "tar.gz"} {
+	for _, format := range []string{"tar", "tar.zst", "tar.gz", "tfrecord"} {
 		d := small(t, datasettest.Options{Format: format})
 		for _, fields := range [][]string{nil, {"jpg"}, {"cls", "seg.png"}, {}} {
 			r := newReader(t, d, Config{BatchSize: 9, Decode: DecodeNone, Seed: 1, Ends: EndsPad, Fields: fields})

@@ -1,0 +1,123 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"shardify/dataset"
+	"shardify/dataset/datasettest"
+	"shardify/internal/peers"
+	"shardify/sample"
+	"shardify/store/file"
+)
+
+// photographs is a data set of the 250 photographs 8 times over, on disk.
+func photographs(b *testing.B, format string) *dataset.Dataset {
+	b.Helper()
+	names, err := filepath.Glob(filepath.Join(peers.Photographs(b), "*"))
+	if err != nil || len(names) == 0 {
+		b.Fatal(names, err)
+	}
+	var files [][]byte
+	for _, name := range names {
+		if data, err := os.ReadFile(name); err == nil && len(data) > 2 && data[0] == 0xff && data[1] == 0xd8 {
+			files = append(files, data)
+		}
+	}
+	if len(files) == 0 {
+		b.Fatal("no photographs")
+	}
+	return datasettest.Write(b, file.New(b.TempDir()), datasettest.Options{
+		Format: format, Shards: 8, Samples: len(files), Classes: 1000,
+		Make: func(n, classes int) datasettest.Made {
+			m := datasettest.Made{Label: int64(n % classes)}
+			m.Key = fmt.Sprintf("%04d/%08d", m.Label, n)
+			m.Fields = []sample.Field{{Name: "cls", Data: fmt.Append(nil, m.Label)}, {Name: "jpg", Data: files[n%len(files)]}}
+			return m
+		},
+	})
+}
+
+func benchmark(b *testing.B, d *dataset.Dataset, c Config) {
+	r, err := New(d, c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	epoch := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		for batch, err := range r.Epoch(context.Background(), epoch) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			batch.Release()
+		}
+		epoch++
+	}
+	st := r.Stats()
+	b.SetBytes(st.FieldBytes / int64(epoch))
+	b.ReportMetric(float64(st.Samples)/b.Elapsed().Seconds(), "samples/s")
+	b.ReportMetric(float64(b.Elapsed().Microseconds())*float64(c.Workers)/float64(st.Samples), "µs·worker/sample")
+}
+
+// Everything but decoding: fetch, checksums, slabs.
+func BenchmarkFetch(b *testing.B) {
+	for _, format := range []string{"tar", "tar.zst"} {
+		d := photographs(b, format)
+		for _, mode := range []Shuffle{ShuffleNone, ShuffleWindow, ShuffleGlobal} {
+			b.Run(format+"/"+string(mode), func(b *testing.B) {
+				benchmark(b, d, Config{Decode: DecodeNone, Shuffle: mode, BatchSize: 64, Workers: 2})
+			})
+		}
+	}
+}
+
+// The whole pipeline.
+func BenchmarkEpoch(b *testing.B) {
+	d := photographs(b, "tar")
+	for name, t := range map[string][]Transform{
+		"eval":  {{Resize: 256}, {CenterCrop: 224}},
+		"train": {{RandomResizedCrop: 224}, {RandomHorizontalFlip: 0.5}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			benchmark(b, d, Config{Transform: t, BatchSize: 64, Workers: 2})
+		})
+	}
+}
+
+// From New to the first batch of a data set of 10,000 shards, of which 64 are
+// touched.
+func BenchmarkFirstBatch(b *testing.B) {
+	small := datasettest.Write(b, file.New(b.TempDir()), datasettest.Options{Shards: 1, Samples: 128})
+	m := *small.Manifest()
+	one := m.Splits[0].Shards[0]
+	s := &m.Splits[0]
+	s.Shards = nil
+	for range 10000 {
+		s.Shards = append(s.Shards, one) // the same file under every number
+	}
+	s.Samples *= 10000
+	s.Bytes *= 10000
+	d, err := dataset.New(small.Store(), &m)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		r, err := New(d, Config{Transform: crop})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for batch, err := range r.Epoch(context.Background(), 0) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			batch.Release()
+			break
+		}
+		r.Close()
+	}
+}
