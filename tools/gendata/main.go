@@ -1,7 +1,58 @@
-// Gendata makes photo-like image data sets for tests and benchmarks.
+// Gendata makes image data sets for tests and benchmarks: trees of class folders with
+// pictures that cost a loader what photographs cost it, with broken and unusual files
+// on request, with a million tiny files, or with copies of photographs that one has.
 //
-//	go run ./tools/gendata DIR [flags]
-//	go run ./tools/gendata stats DIR...
+//	go run ./tools/gendata DIR                                     1000 photographs in 10 classes
+//	go run ./tools/gendata DIR --images 50000 --classes 1000 --splits train:0.9,val:0.1
+//	go run ./tools/gendata DIR --odd 8                             and 8 files of each odd kind
+//	go run ./tools/gendata DIR --with truncated,empty --json       and tell which files are bad
+//	go run ./tools/gendata DIR --tiny --images 1000000 --classes 1000
+//	go run ./tools/gendata DIR --from PHOTOS --copies 16 --classes 1000 --link
+//	go run ./tools/gendata stats DIR...                            what JPEG files are like
+//
+// The files and their bytes depend on the flags, the Go version and the architecture
+// only, not on the number of workers. A folder that has content is refused, unless
+// the same command has made it: then there is nothing to do, or, if that run was
+// interrupted, it is made anew. What was made is written to DIR.gendata.json, beside
+// the tree.
+//
+// # How near to photographs
+//
+// The first column of each pair is 250 photographs of ImageNet, the second 4,000
+// generated ones (`gendata stats` shows more of it). A test holds 250 generated ones
+// to the photographs.
+//
+//	                                mean           10 %           50 %           90 %
+//	bytes                     107809 105186   27773  24648  105486 109784  178046 171818
+//	width                        467    467     333    319     500    500     527    517
+//	height                       395    400     295    289     375    375     500    500
+//	megapixels                  0.19   0.20    0.12   0.11    0.19   0.19    0.25   0.25
+//	bits per pixel              4.67   4.56    1.42   1.47    4.73   4.83    7.57   7.33
+//	quality                     91.4   91.5    75.0   75.0    96.0   96.0    96.0   96.0
+//	nonzero AC a luma block     30.1   29.1    10.9   11.4    30.1   30.9    47.8   44.2
+//	last coefficient of it      42.7   42.1    19.2   19.3    45.4   46.8    59.3   58.7
+//	nonzero AC a chroma block   8.30   8.60    1.47   1.95    7.33   8.12    16.0   15.3
+//	last coefficient of it      17.5   16.3    2.47   3.30    14.6   15.3    36.7   30.4
+//
+//	share of files: 4:4:4      74.0   74.0 %
+//	  4:2:0                    24.0   23.6 %
+//	  4:2:2                     0.4    0.8 %
+//	  grey                      1.6    1.7 %
+//	  own Huffman tables       97.2   97.2 %
+//	share of luma AC: ±1       36.4   39.6 %
+//	  2 bits                   23.9   23.3 %
+//	  3 or 4 bits              26.7   24.5 %
+//	  5 bits or more           13.1   12.7 %
+//	  after no zero            80.6   79.8 %
+//	  after one                11.2   11.3 %
+//	  after two or three        5.2    5.6 %
+//	  after more                3.1    3.3 %
+//	blocks with DC only, luma     4      3 %
+//	  chroma                     15     15 %
+//
+// One core makes about 200 photographs a second (BenchmarkPhotograph). Two cores make
+// about 50,000 tiny files a second on a fresh ext4; where many files were deleted in
+// the last minutes, ext4 is several times slower.
 package main
 
 import (

@@ -26,7 +26,7 @@ func symbol(slot, s, n int, extra uint32) token {
 func plain(n int, extra uint32) token { return 1<<31 | token(n)<<16 | token(extra&(1<<n-1)) }
 
 // count adds up how often each symbol of each table occurs.
-func count(tokens []token, freq *[4 * 256]int32) {
+func count(tokens []token, freq *[4 * 256]int64) {
 	for _, t := range tokens {
 		if t < 1<<31 {
 			freq[t>>21&1023]++

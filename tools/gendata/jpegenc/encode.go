@@ -150,11 +150,11 @@ func (e *Encoder) scan(dst []byte, s scan, opt *Options, model Model, mcuAcross,
 
 	var specs [4]*spec
 	if opt.Optimize || opt.Progressive {
-		var freq [4 * 256]int32
+		var freq [4 * 256]int64
 		count(e.tok.tokens, &freq)
 		for slot := range 4 {
-			f := (*[256]int32)(freq[slot*256:])
-			if *f != ([256]int32{}) {
+			f := (*[256]int64)(freq[slot*256:])
+			if *f != ([256]int64{}) {
 				made := optimal(f)
 				specs[slot] = &made
 			}

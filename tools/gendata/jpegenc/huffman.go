@@ -28,10 +28,10 @@ func (s *spec) codes(out *[256]code) {
 
 // optimal makes the table with the least bits for the given frequencies, by T.81
 // K.2 with the choices among equals that libjpeg makes.
-func optimal(freq *[256]int32) spec {
+func optimal(freq *[256]int64) spec {
 	// Symbol 256 reserves the code of all ones.
 	var symbols [257]int16
-	var weight [257]int32
+	var weight [257]int64
 	n := 0
 	for s, f := range freq {
 		if f > 0 {
@@ -49,7 +49,7 @@ func optimal(freq *[256]int32) spec {
 	}
 	for {
 		least, second := -1, -1
-		var w1, w2 int32 = 1 << 30, 1 << 30
+		var w1, w2 int64 = 1 << 62, 1 << 62
 		for i := range n {
 			switch w := weight[i]; {
 			case w == 0:
