@@ -442,7 +442,7 @@ func TestVerifyWorkers(t *testing.T) {
 func TestVerifyReadsOnce(t *testing.T) {
 	for _, format := range formats.Names() {
 		st := &counting{Store: mem.New(), read: map[string]int64{}}
-		d := datasettest.Write(t, st.Store, datasettest.Options{Format: format, Samples: 100})
+		d := datasettest.Write(t, st.Store, datasettest.Options{Format: format, Samples: 20})
 		if found, _ := verify(t, st, dataset.VerifyOptions{}); len(found) > 0 {
 			t.Fatal(found)
 		}

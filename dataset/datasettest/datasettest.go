@@ -13,6 +13,8 @@ import (
 	"image/png"
 	"io"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 
 	"shardify/dataset"
@@ -54,8 +56,24 @@ type Made struct {
 func ClassName(label int64) string { return fmt.Sprintf("class-%03d", label) }
 
 // Sample is sample number n: a JPEG of its own in a size of its own, its class
-// number, and every third time a mask.
+// number, and every third time a mask. Its data is shared and must not be changed;
+// its slices of fields and paths are the caller's.
 func Sample(n, classes int) Made {
+	type which struct{ n, classes int }
+	made, ok := samples.Load(which{n, classes})
+	if !ok {
+		made, _ = samples.LoadOrStore(which{n, classes}, newSample(n, classes))
+	}
+	m := made.(Made)
+	m.Fields, m.Paths = slices.Clone(m.Fields), slices.Clone(m.Paths)
+	return m
+}
+
+// samples keeps what newSample has made: encoding is most of the time of the tests
+// that use it.
+var samples sync.Map
+
+func newSample(n, classes int) Made {
 	label := int64(n % classes)
 	r := rand.New(rand.NewPCG(uint64(n), 7))
 	img := image.NewYCbCr(image.Rect(0, 0, 16+r.IntN(64), 16+r.IntN(64)), image.YCbCrSubsampleRatio420)
