@@ -16,14 +16,16 @@ run() {
 }
 
 src=$DATA
+set --
 if [ -z "$src" ]; then
+	set -- --shard-size 64MiB # few images: small shards show more than one
 	src=demo/photos-$IMAGES-in-$CLASSES # made once; gendata goes on where it was interrupted
 	run $GO run ./tools/gendata "$src" --images "$IMAGES" --classes "$CLASSES"
 fi
 
 rm -rf "$out"
 # Exit code 3: packed, and some of your files were bad and left out.
-run shardify pack "$src" "$out" || [ $? = 3 ]
+run shardify pack "$src" "$out" "$@" || [ $? = 3 ]
 run shardify verify "$out"
 run shardify info "$out"
 run shardread bench "$out"
