@@ -125,7 +125,7 @@ func (o Order) Validate() error {
 	choice(&faults, "ends", o.Ends, EndsDrop, EndsPad, EndsExact)
 	between(&faults, "world", o.World, 1, maxWorld)
 	between(&faults, "batch_size", o.BatchSize, 1, maxBatch)
-	between(&faults, "window", o.Window, 1, 1<<40)
+	between(&faults, "window", o.Window, 1, 1<<30)
 	between(&faults, "interleave", o.Interleave, 1, 1<<16)
 	between(&faults, "block", o.Block, 1, 1<<24)
 	if o.World >= 1 && o.World <= maxWorld {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -32,7 +30,9 @@ type pass struct {
 	ready chan *job
 	idle  chan *job
 	wg    sync.WaitGroup
-	leak  atomic.Pointer[error]
+	// whole: the epoch has come to its end, so that only the caller still has
+	// memory of the pool.
+	whole bool
 }
 
 // task is a slot whose pieces have all been read.
@@ -90,22 +90,23 @@ func (r *Reader) newPass(ctx context.Context, epoch int) (*pass, error) {
 	}
 	p := &pass{
 		reader: r, plan: plan, counters: &r.counters,
-		pool:       newPool(r.poolBytes),
+		pool:       r.takePool(),
 		imageBytes: r.imageBytes,
 		reads:      make(chan *read, 2*fetchers),
 		tasks:      make(chan task, 2*r.config.Workers),
 		ready:      make(chan *job, ahead),
 		idle:       make(chan *job, ahead),
 	}
-	p.pool.collect = runtime.GC
-	p.pool.leak = func() error {
-		if err := p.leak.Load(); err != nil {
-			return *err
-		}
-		return nil
-	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	return p, nil
+}
+
+// takePool returns the memory that the last pass has left, or some of its own.
+func (r *Reader) takePool() *pool {
+	if p := r.spare.Swap(nil); p != nil {
+		return p
+	}
+	return newPool(r.poolBytes)
 }
 
 func (p *pass) start() {
@@ -123,7 +124,9 @@ func (p *pass) start() {
 func (p *pass) end() {
 	p.cancel(context.Canceled)
 	p.wg.Wait()
-	p.pool.end()
+	if !p.whole || !p.reader.spare.CompareAndSwap(nil, p.pool) {
+		p.pool.end()
+	}
 	p.counters.ended()
 }
 
@@ -138,7 +141,9 @@ func (p *pass) next() (*Batch, error) {
 		return nil, context.Cause(p.ctx)
 	}
 	if j == nil {
-		return nil, context.Cause(p.ctx) // nil, where that was all
+		err := context.Cause(p.ctx)
+		p.whole = err == nil
+		return nil, err
 	}
 	if j.fatal != nil {
 		return nil, j.fatal
@@ -176,11 +181,4 @@ func (p *pass) giveBack(j *job) {
 	default:
 	}
 	p.pool.put(slab)
-}
-
-// lost notes that a batch can never be released any more.
-func (p *pass) lost(number int64) {
-	err := leaked(number)
-	p.leak.CompareAndSwap(nil, &err)
-	p.pool.notify()
 }

@@ -541,3 +541,40 @@ func BenchmarkPlan(b *testing.B) {
 		}
 	})
 }
+
+// Whatever the order, the ranks of an exact epoch have every sample once.
+func FuzzPlan(f *testing.F) {
+	f.Add(uint8(2), uint64(1), 8, 2, 3, 2, 4, 2, []byte{7, 0, 9, 5, 3})
+	f.Add(uint8(3), uint64(1), 0, 0, 0, 0, 0, 0, []byte{1})
+	f.Add(uint8(1), uint64(0), 1<<30, 24, 1<<16, 1<<24, 1<<24, 24, []byte{255, 255})
+	f.Fuzz(func(t *testing.T, mode uint8, seed uint64, window, lanes, interleave, block, batch, world int, sizes []byte) {
+		o := Order{
+			Shuffle: modes[int(mode)%len(modes)], Seed: seed, Window: window, Lanes: lanes, Interleave: interleave,
+			Block: block, BatchSize: batch, World: world, Ends: EndsExact,
+		}
+		if o.Validate() != nil || o.withDefaults().Lanes > 1000 || len(sizes) > 100 {
+			return
+		}
+		counts := make([]int64, len(sizes))
+		for i, n := range sizes {
+			counts[i] = int64(n)
+		}
+		p, err := NewPlan(counts, o, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		times := make([]int, p.Samples())
+		for rank := range p.Order().World {
+			for b := range p.Batches() {
+				for _, n := range p.Batch(nil, b, rank) {
+					times[n]++
+				}
+			}
+		}
+		for n, k := range times {
+			if k != 1 {
+				t.Fatalf("%+v: sample %d comes %d times", o, n, k)
+			}
+		}
+	})
+}

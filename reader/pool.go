@@ -5,29 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"sync"
 	"time"
 	"unsafe"
 )
 
-// pool is the memory of a pass: it lends blocks, which together with those that
+// pool is the memory of a pass, and of a next one when that has ended: it lends blocks, which together with those that
 // lie idle in it never have more than size bytes. Only one goroutine calls get, in
 // the order in which blocks are needed, so that what is lent can always be given
 // back without more being lent.
 type pool struct {
 	size int64
-	// leak says whether a batch was dropped that will never be given back.
-	leak func() error
-	// collect runs the garbage collector, which finds such batches.
-	collect func()
+	wake chan struct{} // something was given back, or lost
 
 	mu    sync.Mutex
 	used  int64 // bytes of all blocks
 	free  int64 // bytes of idle ones
 	idle  map[int64][]*block
 	peak  int64
-	wake  chan struct{} // something was given back
 	ended bool
+	lost  error // a batch was dropped that can never be given back
 }
 
 // block is memory aligned to 64 bytes.
@@ -68,7 +66,7 @@ func (p *pool) get(ctx context.Context, n, own int64) (*block, error) {
 			return nil, context.Cause(ctx)
 		case <-p.wake:
 		case <-tick.C:
-			p.collect()
+			runtime.GC() // finds batches that were dropped
 		}
 		if err := p.leak(); err != nil {
 			return nil, err
@@ -139,6 +137,23 @@ func (p *pool) put(b *block) {
 	p.notify()
 }
 
+// lose notes that a batch can never be released any more.
+func (p *pool) lose(number int64) {
+	p.mu.Lock()
+	if p.lost == nil {
+		p.lost = fmt.Errorf("%w: batch %d; call Release on every batch, when its tensors are no longer needed", errLeaked, number)
+	}
+	p.mu.Unlock()
+	p.notify()
+}
+
+// leak returns what lose has noted.
+func (p *pool) leak() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
 // notify makes get look again.
 func (p *pool) notify() {
 	select {
@@ -165,7 +180,3 @@ func aligned(n int64) []byte {
 
 // errLeaked: a batch became garbage that had not been released.
 var errLeaked = errors.New("batch was dropped without Release")
-
-func leaked(number int64) error {
-	return fmt.Errorf("%w: batch %d; call Release on every batch, when its tensors are no longer needed", errLeaked, number)
-}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"shardify/dataset"
 	"shardify/index"
@@ -39,8 +40,11 @@ type Reader struct {
 	files    *files
 	counters counters
 	base     *Plan // of epoch 0
-	close    sync.Once
-	done     chan struct{}
+	// spare is the pool of a pass that has read its epoch to the end: the next one
+	// needs the same memory.
+	spare atomic.Pointer[pool]
+	close sync.Once
+	done  chan struct{}
 }
 
 // Open opens the data set in the store that url names (a folder, or as
@@ -250,5 +254,6 @@ func (r *Reader) Stats() Stats {
 // Close ends passes that are running, with ErrClosed, and closes the shards.
 func (r *Reader) Close() error {
 	r.close.Do(func() { close(r.done) })
+	r.spare.Store(nil)
 	return r.files.close()
 }

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -868,5 +869,131 @@ func TestAllocations(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if n := float64(after.Mallocs-before.Mallocs) / 8000; n > 0.5 {
 		t.Errorf("%.2f allocations for a sample of %d bytes", n, len(datasettest.Sample(0, 5).Fields[1].Data))
+	}
+}
+
+// Where there are more ranks than samples left, a rank gets an empty batch rather
+// than one batch less.
+func TestEmptyBatch(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	total := 0
+	for rank := range 24 {
+		r := newReader(t, d, Config{BatchSize: 1, World: 24, Rank: rank, Ends: EndsExact, Transform: crop})
+		all := epochOf(t, r, 0)
+		if len(all) != 2 || len(all[0].samples) != 1 || (len(all[1].samples) == 1) != (rank < 16) {
+			t.Fatalf("rank %d: %d batches", rank, len(all))
+		}
+		if want := []int{len(all[1].samples), 3, 24, 24}; !slices.Equal(all[1].shape, want) || len(all[1].images) != want[0]*3*24*24 {
+			t.Errorf("rank %d: shape %v, %d bytes", rank, all[1].shape, len(all[1].images))
+		}
+		total += len(all[0].samples) + len(all[1].samples)
+	}
+	if total != 40 {
+		t.Errorf("%d samples", total)
+	}
+}
+
+// In a TFRecord a number has no bytes of its own: it is parsed out of its record,
+// whose checksum a damaged image breaks.
+func TestDamagedTFRecord(t *testing.T) {
+	d := small(t, datasettest.Options{Format: "tfrecord"})
+	sh := &d.Manifest().Splits[0].Shards[1]
+	rows, err := d.Rows(context.Background(), sh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := rows[4].Field("jpg")
+	flipByte(t, d.Store(), sh.Name, f.Offset+f.Size/2)
+	r := newReader(t, d, Config{BatchSize: 8, Shuffle: ShuffleNone, Decode: DecodeNone, OnBad: OnBadSkip})
+	all := epochOf(t, r, 0)
+	if all[1].skipped != 1 || !slices.Equal(all[1].samples, []int64{8, 9, 10, 11, 12, 13, 15}) {
+		t.Errorf("%+v", all[1])
+	}
+	r = newReader(t, d, Config{BatchSize: 8, Shuffle: ShuffleNone, Decode: DecodeNone})
+	var bad *SampleError
+	var last error
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if last = err; err == nil {
+			b.Release()
+		}
+	}
+	if !errors.As(last, &bad) || !errors.Is(last, shard.ErrChecksum) || bad.Key != rows[4].Key {
+		t.Errorf("got %v", last)
+	}
+}
+
+// Several passes at once, and batches of one epoch held into the next, get what
+// they would get alone.
+func TestPassesAtOnce(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	r := newReader(t, d, Config{BatchSize: 8, Transform: crop, Fields: []string{"jpg"}})
+	var want [4][]copied
+	for epoch := range want {
+		want[epoch] = epochOf(t, newReader(t, d, Config{BatchSize: 8, Transform: crop, Fields: []string{"jpg"}}), epoch)
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		for epoch := range want {
+			wg.Go(func() {
+				if got := epochOf(t, r, epoch); !reflect.DeepEqual(got, want[epoch]) {
+					t.Errorf("epoch %d differs beside others", epoch)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	var held []*Batch
+	for epoch := range want {
+		for b, err := range r.Epoch(context.Background(), epoch) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.Number() == 4 {
+				held = append(held, b)
+			} else {
+				b.Release()
+			}
+		}
+	}
+	for epoch, b := range held {
+		if got := copyOf(b); !reflect.DeepEqual(got, want[epoch][4]) {
+			t.Errorf("epoch %d: a batch that was held has changed", epoch)
+		}
+		b.Release()
+	}
+}
+
+// A failing store ends the pass with its error wherever it fails, and leaves no
+// goroutine; the next pass is none the worse.
+func TestStoreFailsAnywhere(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	want := epochOf(t, newReader(t, d, Config{BatchSize: 8, Transform: crop}), 0)
+	before := goleak.IgnoreCurrent()
+	for n := int64(1); ; n++ {
+		st := fault.New(d.Store(), fault.Config{FailAt: n})
+		shaky, err := dataset.New(st, d.Manifest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newReader(t, shaky, Config{BatchSize: 8, Transform: crop, OnBad: OnBadSkip})
+		var last error
+		for b, err := range r.Epoch(context.Background(), 0) {
+			if last = err; err == nil {
+				b.Release()
+			}
+		}
+		quiet(t, before)
+		if last == nil {
+			if n < 10 {
+				t.Errorf("an epoch of %d operations", n)
+			}
+			break
+		}
+		if !errors.Is(last, fault.ErrInjected) {
+			t.Fatalf("operation %d: %v", n, last)
+		}
+		if got := epochOf(t, r, 0); !reflect.DeepEqual(got, want) {
+			t.Fatalf("the pass after a failure at operation %d differs", n)
+		}
 	}
 }

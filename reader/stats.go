@@ -22,7 +22,7 @@ type Stats struct {
 
 	// Elapsed is the time during which a pass was running.
 	Elapsed time.Duration `json:"elapsed_ns"`
-	// FirstBatch is from the start of the last pass to its first batch.
+	// FirstBatch is from the start of the first pass to its first batch.
 	FirstBatch time.Duration `json:"first_batch_ns"`
 	// Waiting is how long the consumer waited for batches, WaitP50 and WaitP99
 	// how long for one (within 7%; the first of each pass does not count).
@@ -135,9 +135,10 @@ func (c *counters) delivered(start time.Time, b *Batch) (now time.Time) {
 	c.waiting.Add(int64(wait))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if j.number == 0 {
+	if c.first == 0 {
 		c.first = wait
-	} else {
+	}
+	if j.number > 0 {
 		c.waits.add(wait)
 	}
 	return now
