@@ -146,9 +146,8 @@ type scene struct {
 	background material
 	light      lightField
 	// The sensor's noise: its gain for luma and chroma, and where it begins.
-	grain      [2]int32
-	ox, oy     [2]int
-	dark, open int32
+	grain  [2]int32
+	ox, oy [2]int
 }
 
 // lightField is a smooth factor over the picture, by its values on a lattice.

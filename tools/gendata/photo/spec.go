@@ -10,7 +10,7 @@ import (
 // Spec is what a photograph is like.
 type Spec struct {
 	Width, Height int
-	Model         jpegenc.Model
+	Model         jpegenc.Model // YCbCr or Gray
 	Sub           jpegenc.Subsampling
 	Options       jpegenc.Options
 	// Detail multiplies the contrast of textures; 1 is the median.
@@ -43,7 +43,7 @@ func (s *Spec) scaled(rng *rand.Rand) {
 	if rng.Float64() < 0.02 {
 		s.Model = jpegenc.Gray
 	}
-	short := 0
+	var short int
 	switch u := rng.Float64(); {
 	case u < 0.44:
 		short = 375
@@ -69,7 +69,7 @@ func (s *Spec) found(rng *rand.Rand) {
 	default:
 		s.Sub = jpegenc.S420
 	}
-	long := 0
+	var long int
 	if rng.Float64() < 0.5 {
 		long = []int{500, 500, 500, 400, 400, 600, 600, 640, 800, 300}[rng.IntN(10)]
 	} else {

@@ -171,7 +171,7 @@ func check(dir string, mark *stamp) (*Report, error) {
 	}
 	var old stamp
 	if err := json.Unmarshal(data, &old); err != nil {
-		return nil, fmt.Errorf("%q: %w, and %q is damaged (%v); remove both or name another folder", dir, ErrNotEmpty, stampPath(dir), err)
+		return nil, fmt.Errorf("%q: %w, and %q is damaged (%w); remove both or name another folder", dir, ErrNotEmpty, stampPath(dir), err)
 	}
 	if !mark.same(&old) {
 		return nil, fmt.Errorf("%q: %w, and was made with other options, from other files or by another version (%q has them); remove it or name another folder",
@@ -474,22 +474,22 @@ func (w *worker) copies(s int) error {
 	return nil
 }
 
-// link makes path a hard link to source, if links are wanted and possible.
-func (w *worker) link(source, path string) (bool, error) {
+// link makes path a hard link to source, if links are wanted and possible. After the
+// first that fails, which is a file system without links or another one than the
+// source's, the run copies.
+func (w *worker) link(source, path string) (linked bool, err error) {
 	if !w.g.config.Link || w.g.linkFails.Load() {
 		return false, nil
 	}
-	err := os.Link(source, path)
-	if errors.Is(err, fs.ErrExist) { // an interrupted run left it
+	if err = os.Link(source, path); errors.Is(err, fs.ErrExist) { // an interrupted run left it
 		if err := os.Remove(path); err != nil {
 			return false, err
 		}
 		err = os.Link(source, path)
 	}
-	if err != nil {
-		// Another file system, or one without links: copy from here on.
-		w.g.linkFails.Store(true)
-		return false, nil
+	if err == nil {
+		return true, nil
 	}
-	return true, nil
+	w.g.linkFails.Store(true)
+	return false, nil
 }

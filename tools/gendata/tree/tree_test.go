@@ -302,6 +302,27 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// Where links are impossible, there are copies.
+func TestLinksToAnotherFileSystem(t *testing.T) {
+	from, err := os.MkdirTemp("/dev/shm", "gendata")
+	if err != nil {
+		t.Skipf("SKIPPED LOUDLY: no second file system: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(from) })
+	source := filepath.Join(from, "a.jpg")
+	if err := os.WriteFile(source, []byte("a photograph"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "tree")
+	if err := os.Link(source, dir); err == nil {
+		t.Skip("SKIPPED LOUDLY: /dev/shm is the file system of temporary files")
+	}
+	r := generate(t, dir, Config{From: from, Copies: 7, Link: true}, 2)
+	if r.Files != 7 || r.Linked != 0 || bytesOf(t, dir) != 7*int64(len("a photograph")) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Each tiny file is a whole image, and no two are alike.
 func TestTiny(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
