@@ -88,7 +88,7 @@ func runExtract(ctx context.Context, o *extractOptions, dst, dir string, s strea
 	})
 	stop()
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w: %s written; give the same command again to go on", err, count(result.Files, "file", "files"))
+		return fmt.Errorf("interrupted: %s written; give the same command again to go on", count(result.Files, "file", "files"))
 	}
 	if err != nil {
 		return err
