@@ -122,7 +122,14 @@ func Extract(ctx context.Context, d *Dataset, dst string, opts ExtractOptions, r
 		return ExtractResult{}, err
 	}
 	defer root.Close()
-	e.root = root
+	e.root, e.dst = root, dst
+	// A folder that may not be written is found at once, not file by file.
+	if err := e.write(".tmp-extract-probe", nil); err != nil {
+		return ExtractResult{}, err
+	}
+	if err := root.Remove(".tmp-extract-probe"); err != nil {
+		return ExtractResult{}, err
+	}
 	shards, err := d.Shards(opts.Split)
 	if err != nil {
 		return ExtractResult{}, err
@@ -151,6 +158,7 @@ type extraction struct {
 	opts   ExtractOptions
 	filter *filter
 	root   *os.Root
+	dst    string // root's path, for errors
 	report func(error)
 	made   sync.Map // folders that are there
 
@@ -365,19 +373,19 @@ func (e *extraction) there(local string, field *index.FieldRow) (bool, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case err != nil:
-		return false, unsafe(err, local)
+		return false, e.fault(err, local)
 	case info.IsDir():
 		return false, fmt.Errorf("%w: %q is a folder", ErrExists, local)
 	}
 	if info.Mode().IsRegular() && info.Size() == field.Size {
 		f, err := e.root.Open(local)
 		if err != nil {
-			return false, err
+			return false, e.fault(err, local)
 		}
 		defer f.Close()
 		sum, err := fileChecksum(f)
 		if err != nil {
-			return false, err
+			return false, e.fault(err, local)
 		}
 		if sum == field.CRC32C {
 			return true, nil
@@ -403,13 +411,14 @@ func fileChecksum(r io.Reader) (sum uint32, err error) {
 	}
 }
 
-// unsafe marks the error of os.Root for a path that leaves the folder by a link.
-func unsafe(err error, local string) error {
+// fault names the folder in an error of os.Root, and marks that of a path which
+// leaves the folder by a link.
+func (e *extraction) fault(err error, local string) error {
 	var p *fs.PathError
 	if errors.As(err, &p) && strings.Contains(p.Err.Error(), "escapes") {
-		return fmt.Errorf("%w: %q: %w", ErrUnsafePath, local, err)
+		return fmt.Errorf("%w: %q in %s: %w", ErrUnsafePath, local, e.dst, err)
 	}
-	return err
+	return fmt.Errorf("in %s: %w", e.dst, err)
 }
 
 // write puts data into a file of its own, and that in its place.
@@ -417,14 +426,14 @@ func (e *extraction) write(local string, data []byte) error {
 	dir := filepath.Dir(local)
 	if _, ok := e.made.Load(dir); !ok && dir != "." {
 		if err := e.root.MkdirAll(dir, 0o777); err != nil {
-			return unsafe(err, local)
+			return e.fault(err, local)
 		}
 		e.made.Store(dir, true)
 	}
 	temp := filepath.Join(dir, ".tmp-extract-"+rand.Text())
 	f, err := e.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return unsafe(err, local)
+		return e.fault(err, local)
 	}
 	_, err = f.Write(data)
 	if closed := f.Close(); err == nil {
@@ -435,7 +444,7 @@ func (e *extraction) write(local string, data []byte) error {
 	}
 	if err != nil {
 		e.root.Remove(temp)
-		return unsafe(err, local)
+		return e.fault(err, local)
 	}
 	return nil
 }
