@@ -1,0 +1,454 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"shardify/index"
+	"shardify/pack"
+	"shardify/shard/formats"
+	"shardify/store"
+	"shardify/store/open"
+)
+
+const packLong = `Pack image files into shards with an index.
+
+SRC is a folder of class folders (ImageFolder: the class is the first folder), a
+folder of splits (train/, val/, ...) of class folders, a flat folder of images, or
+existing shards (a.tar b.tar.zst ...). Several SRCs make one data set. With
+--files-from or --table, the list or table says which files there are, and SRC is
+the folder that their paths are relative to (default: this one for a list, its own
+for a table).
+
+Which files make a sample: files of one folder and one stem are one sample (a.jpg,
+a.json); a.seg.png belongs to a.jpg as its field seg.png. Hidden files are left
+out, links are followed. Files that are no images and belong to none are ignored.
+
+Labels are the classes in the order of their names, as torchvision's ImageFolder
+numbers them; each sample gets a field "cls" with its number.
+
+Stop it at any time, and give the same command again to go on: finished shards are
+kept, and without manifest.json nobody takes DST for a data set. The result does not
+depend on --workers or on interruptions, byte for byte.
+
+Several machines: give each the same command with --worker 0/8, 1/8, ... They share
+only SRC and DST; the last one writes the manifest. Any of them may be run again.`
+
+// packOptions are the flags of pack.
+type packOptions struct {
+	config    pack.Config
+	env       pack.Env
+	shardSize string
+	memory    string
+	worker    string
+	classes   string
+	dryRun    bool
+	json      bool
+}
+
+func newPackCommand() *cobra.Command {
+	o := new(packOptions)
+	cmd := &cobra.Command{
+		Use:   "pack SRC... DST",
+		Short: "Pack image files into shards with an index",
+		Long:  packLong,
+		Example: `  shardify pack ~/imagenet /data/imagenet-shards
+  shardify pack photos out --format tar.zst --shard-size 128MiB --exclude '**/thumbs/**'
+  find photos -name '*.jpg' -print0 | shardify pack --files-from - . out
+  shardify pack --table labels.csv out
+  shardify pack photos out --dry-run`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return usagef("pack needs a source and a destination: shardify pack SRC... DST")
+			case len(args) == 1 && o.config.Source.Table == "" && o.config.Source.FilesFrom == "":
+				return usagef("pack needs a source and a destination; only %q was given", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.config.Source.Paths = args[:len(args)-1]
+			return runPack(cmd.Context(), o, args[len(args)-1], streamsOf(cmd))
+		},
+	}
+	o.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *packOptions) addFlags(f *pflag.FlagSet) {
+	c, s := &o.config, &o.config.Source
+	f.SortFlags = false
+	f.StringVar(&s.Layout, "layout", "", "how SRC is laid out: classes, splits or flat (default: found out)")
+	f.StringArrayVar(&s.Include, "include", nil, "take only files that match, e.g. '**/*.jpg' (repeatable)")
+	f.StringArrayVar(&s.Exclude, "exclude", nil, "leave out files that match (repeatable)")
+	f.StringVar(&s.FilesFrom, "files-from", "", "take the files listed in this `FILE` (- for stdin), one a line or NUL-separated")
+	f.StringVar(&s.Table, "table", "", "take the files, labels and fields of this `FILE` (.csv, .tsv, .jsonl, .parquet)")
+	f.StringVar(&s.PathColumn, "path-column", "", "column of --table with the path (default: path, file_name, filename, image or file)")
+	f.StringVar(&s.LabelColumn, "label-column", "", "column of --table with the label (default: label or class)")
+	f.StringVar(&s.SplitColumn, "split-column", "", "column of --table with the split (default: split)")
+	f.StringVar(&s.KeyColumn, "key-column", "", "column of --table with the sample's key (default: made of the path)")
+	f.StringVar(&s.Split, "split", "", "name of the split where SRC has none (default train)")
+	f.StringVar(&o.classes, "classes", "", "number the classes as in this `FILE`, one name a line")
+
+	f.StringVarP(&c.Format, "format", "f", "", "format of the shards: "+strings.Join(formats.Names(), ", ")+" (default tar)")
+	f.IntVar(&c.Level, "level", 0, "level of the compressor (default: its own)")
+	f.StringVar(&o.shardSize, "shard-size", "", fmt.Sprintf("size that shards have at most, before compression (default %s)", humanize.IBytes(pack.DefaultShardSize)))
+	f.Int64Var(&c.ShardSamples, "shard-samples", 0, "number of samples that shards have at most")
+	f.Int64Var(&c.Shards, "shards", 0, "number of shards of each split")
+	f.StringVar(&c.Template, "template", "", "names of the shards (default \"{split}-{shard:06}\")")
+	f.StringVar(&c.Name, "name", "", "name of the data set (default: DST's)")
+	f.StringVar(&c.Order, "order", "", "order of the samples: shuffle, path or class-interleaved (default shuffle)")
+	f.Uint64Var(&c.Seed, "seed", 0, "seed of the shuffled order")
+	f.StringVar(&c.Check, "check", "", "check images: header, none or decode (default header)")
+	f.StringVar(&c.OnBad, "on-bad", "", "bad files: quarantine (leave out, list in bad.jsonl, copy to quarantine/),\nskip (leave out and list) or fail (default quarantine)")
+
+	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "say what would be done, check the images, and write nothing")
+	f.IntVar(&o.env.Workers, "workers", 0, "goroutines that read and check (default: the cores)")
+	f.StringVar(&o.memory, "memory", "", "bytes of samples held at once (default 128 MiB)")
+	f.StringVar(&o.worker, "worker", "", "pack part `i/n` only, i from 0, as one of n processes or machines")
+	f.StringVar(&o.env.TempDir, "temp-dir", "", "folder to sort the plan in (default: the system's)")
+	f.BoolVar(&o.env.Restart, "restart", false, "drop an unfinished run in DST instead of going on with it")
+	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
+}
+
+// finish turns the flags' texts into the configuration.
+func (o *packOptions) finish() error {
+	var faults []error
+	size := func(flag, text string) int64 {
+		if text == "" {
+			return 0
+		}
+		n, err := humanize.ParseBytes(text)
+		if err != nil || n == 0 || n > 1<<60 {
+			faults = append(faults, fmt.Errorf("--%s %q is no size; write it like 256MiB", flag, text))
+		}
+		return int64(n)
+	}
+	o.config.ShardSize = size("shard-size", o.shardSize)
+	o.env.Memory = size("memory", o.memory)
+	if o.worker != "" {
+		var i, n int
+		if k, err := fmt.Sscanf(o.worker+"\n", "%d/%d\n", &i, &n); k != 2 || err != nil || i < 0 || n < 1 || i >= n {
+			faults = append(faults, fmt.Errorf("--worker %q: want i/n with i from 0 to n-1, as in 0/8", o.worker))
+		}
+		o.env.Worker, o.env.Of = i, n
+		if o.env.Restart {
+			faults = append(faults, errors.New("--restart goes with a run of its own, not with --worker"))
+		}
+	}
+	if o.classes != "" {
+		names, err := readClasses(o.classes)
+		if err != nil {
+			faults = append(faults, err)
+		}
+		o.config.Classes = names
+	}
+	if err := o.config.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return usage(err)
+	}
+	return nil
+}
+
+// readClasses reads a class list, one name a line.
+func readClasses(name string) ([]string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("--classes: %w", err)
+	}
+	defer f.Close()
+	var names []string
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if line := strings.TrimSpace(lines.Text()); line != "" {
+			names = append(names, line)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("--classes %s: %w", name, err)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("--classes %s: no class in it", name)
+	}
+	return names, nil
+}
+
+func runPack(ctx context.Context, o *packOptions, dst string, s streams) error {
+	if err := o.finish(); err != nil {
+		return err
+	}
+	st, err := open.URL(ctx, dst)
+	if err != nil {
+		return err
+	}
+	o.env.Tool = toolName()
+	o.env.Stdin = s.in
+	o.env.Progress = new(pack.Progress)
+	ui := newPackUI(o, s)
+	if o.dryRun {
+		ui.start()
+		report, err := pack.DryRun(ctx, st, o.config, o.env)
+		ui.stop()
+		if err != nil {
+			return packHint(err)
+		}
+		return printReport(s, report, st, o.json)
+	}
+	stop := make(chan struct{})
+	o.env.Stop = stop
+	done := s.onInterrupt(func() {
+		fmt.Fprintln(s.err, "\nstopping: finishing the shards in hand; press Ctrl-C again to stop at once")
+		close(stop)
+	})
+	defer done()
+	ui.start()
+	result, err := pack.Run(ctx, st, o.config, o.env)
+	ui.stop()
+	if o.env.Of > 1 && errors.Is(err, pack.ErrIncomplete) {
+		return ui.part(err)
+	}
+	if err != nil {
+		return packHint(err)
+	}
+	return ui.result(result, st)
+}
+
+// packHint adds what the user can do.
+func packHint(err error) error {
+	switch {
+	case errors.Is(err, pack.ErrStopped), errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w; what is finished is kept: give the same command again to go on", err)
+	case errors.Is(err, store.ErrNoSpace):
+		return fmt.Errorf("%w; finished shards are kept: make room and give the same command again", err)
+	}
+	return err
+}
+
+// packUI shows how a run goes: a bar on a terminal, a line now and then in a log,
+// JSON lines for programs.
+type packUI struct {
+	o       *packOptions
+	s       streams
+	p       *pack.Progress
+	began   time.Time
+	planned time.Time
+	quit    chan struct{}
+	ended   chan struct{}
+	bar     *bar
+	phase   pack.Phase
+}
+
+func newPackUI(o *packOptions, s streams) *packUI {
+	return &packUI{o: o, s: s, p: o.env.Progress, quit: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// event is a line of --json.
+type event struct {
+	Event   string  `json:"event"` // "progress", "part" or "done"
+	Phase   string  `json:"phase,omitempty"`
+	Seconds float64 `json:"seconds"`
+	// Files and bytes listed.
+	Files     int64 `json:"files"`
+	FileBytes int64 `json:"file_bytes"`
+	// Of samples, shards and bytes of files: how many there are, and are done.
+	Samples     int64 `json:"samples"`
+	DoneSamples int64 `json:"done_samples"`
+	Shards      int64 `json:"shards"`
+	DoneShards  int64 `json:"done_shards"`
+	DoneBytes   int64 `json:"done_bytes"`
+	Bad         int64 `json:"bad"`
+	Already     bool  `json:"already,omitempty"`
+}
+
+func (u *packUI) event(kind string) event {
+	p := u.p
+	return event{
+		Event: kind, Phase: p.Phase().String(), Seconds: time.Since(u.began).Seconds(),
+		Files: p.Files.Load(), FileBytes: p.FileBytes.Load(), Samples: p.Samples.Load(), DoneSamples: p.DoneSamples.Load(),
+		Shards: p.Shards.Load(), DoneShards: p.DoneShards.Load(), DoneBytes: p.DoneBytes.Load(), Bad: p.Bad.Load(),
+	}
+}
+
+func (u *packUI) start() {
+	u.began = time.Now()
+	every := 10 * time.Second
+	if u.o.json {
+		every = time.Second
+	} else if u.s.terminal {
+		every = 100 * time.Millisecond
+		u.bar = newBar(u.s.err)
+	}
+	go func() {
+		defer close(u.ended)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				u.show()
+			case <-u.quit:
+				return
+			}
+		}
+	}()
+}
+
+func (u *packUI) show() {
+	p := u.p
+	phase := p.Phase()
+	if phase >= pack.PhasePack && u.planned.IsZero() {
+		u.planned = time.Now()
+	}
+	if u.o.json {
+		// A closed pipe shows at the last event, too.
+		_ = printJSON(u.s.out, u.event("progress"))
+		return
+	}
+	switch {
+	case u.bar != nil && phase < pack.PhasePack:
+		u.bar.text(fmt.Sprintf("%-8s %s files  %s", phase, humanize.Comma(p.Files.Load()), bytesText(p.FileBytes.Load())))
+	case u.bar != nil:
+		u.bar.set(phase.String(), p.DoneBytes.Load(), p.SourceBytes.Load())
+	case phase < pack.PhasePack:
+		fmt.Fprintf(u.s.err, "%-8s %s files, %s\n", phase, humanize.Comma(p.Files.Load()), bytesText(p.FileBytes.Load()))
+	default:
+		rate := float64(p.DoneBytes.Load()) / time.Since(u.planned).Seconds()
+		eta := ""
+		if left := p.SourceBytes.Load() - p.DoneBytes.Load(); rate > 0 && left > 0 {
+			eta = fmt.Sprintf(", %s left", (time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
+		}
+		fmt.Fprintf(u.s.err, "%-8s %s of %s samples, %d of %d shards, %s at %s/s%s\n", phase,
+			humanize.Comma(p.DoneSamples.Load()), humanize.Comma(p.Samples.Load()), p.DoneShards.Load(), p.Shards.Load(),
+			bytesText(p.DoneBytes.Load()), bytesText(int64(rate)), eta)
+	}
+}
+
+func (u *packUI) stop() {
+	close(u.quit)
+	<-u.ended
+	if u.bar != nil {
+		u.bar.clear()
+	}
+}
+
+// part prints that this worker is done while others are not.
+func (u *packUI) part(left error) error {
+	if u.o.json {
+		return printJSON(u.s.out, u.event("part"))
+	}
+	fmt.Fprintf(u.s.err, "%-8s part %d of %d is done; %v; the last worker writes the manifest\n", "done", u.o.env.Worker, u.o.env.Of, left)
+	return nil
+}
+
+// result prints what a run came to.
+func (u *packUI) result(r *pack.Result, st store.Store) error {
+	e := u.event("done")
+	e.Already = r.Already
+	if u.o.json {
+		return printJSON(u.s.out, e)
+	}
+	if r.Already {
+		fmt.Fprintf(u.s.err, "%s is finished already: %s. Nothing to do.\n", st.URL(), splitsText(r.Manifest))
+		return nil
+	}
+	fmt.Fprintf(u.s.err, "%-8s %s files  %s\n", "scan", humanize.Comma(e.Files), classesText(r.Manifest))
+	rate := float64(e.DoneBytes) / max(time.Since(u.began).Seconds(), 1e-9)
+	fmt.Fprintf(u.s.err, "%-8s %s in %s  %s/s\n", "pack", bytesText(e.DoneBytes), time.Since(u.began).Round(10*time.Millisecond), bytesText(int64(rate)))
+	text := splitsText(r.Manifest)
+	if r.Bad > 0 {
+		word := map[string]string{pack.OnBadSkip: "skipped"}[u.o.config.OnBad]
+		if word == "" {
+			word = "quarantined"
+		}
+		text += fmt.Sprintf("; %s %s (%s/%s)", count(r.Bad, "bad file", "bad files"), word, st.URL(), index.BadName)
+	}
+	if r.Ignored > 0 {
+		text += fmt.Sprintf("; %s ignored, no images (%s)", humanize.Comma(r.Ignored), printable(strings.Join(r.Names[:min(3, len(r.Names))], ", ")))
+	}
+	fmt.Fprintf(u.s.err, "%-8s %s\n", "done", text)
+	return nil
+}
+
+func splitsText(m *index.Manifest) string {
+	var parts []string
+	for i := range m.Splits {
+		s := &m.Splits[i]
+		parts = append(parts, fmt.Sprintf("%s %s in %s", s.Name, count(s.Samples, "sample", "samples"), count(int64(len(s.Shards)), "shard", "shards")))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func classesText(m *index.Manifest) string {
+	text := ""
+	if n := len(m.Classes); n > 0 {
+		text = fmt.Sprintf("%s  ", count(int64(n), "class", "classes"))
+	}
+	names := make([]string, len(m.Splits))
+	for i := range m.Splits {
+		names[i] = m.Splits[i].Name
+	}
+	return text + fmt.Sprintf("%s (%s)", count(int64(len(names)), "split", "splits"), strings.Join(names, ", "))
+}
+
+// printReport prints what a dry run has found.
+func printReport(s streams, r *pack.Report, st store.Store, asJSON bool) error {
+	w := bufio.NewWriter(s.out)
+	if asJSON {
+		if err := printJSON(w, r); err != nil {
+			return err
+		}
+		return w.Flush()
+	}
+	if r.Already {
+		fmt.Fprintf(w, "%s is finished already. Nothing would be done.\n", st.URL())
+		return w.Flush()
+	}
+	fmt.Fprintf(w, "source   %s files, %s\n", humanize.Comma(r.Files), bytesText(r.FileBytes))
+	for i := range r.Splits {
+		p := &r.Splits[i]
+		fmt.Fprintf(w, "split    %s: %s samples in %s, %s (%s to %s a shard): %s", p.Name, humanize.Comma(p.Samples), count(p.Shards, "shard", "shards"),
+			bytesText(p.Bytes), bytesText(p.Smallest), bytesText(p.Largest), p.First)
+		if p.Shards > 1 {
+			fmt.Fprintf(w, " … %s", p.Last)
+		}
+		fmt.Fprintln(w)
+	}
+	printClasses(w, r.Labels, r.Unlabelled, false)
+	for _, f := range r.Fields {
+		fmt.Fprintf(w, "field    %-12s %s samples, %s\n", f.Name, humanize.Comma(f.Count), bytesText(f.Bytes))
+	}
+	for _, f := range r.Formats {
+		fmt.Fprintf(w, "image    %-12s %s\n", f.Name, humanize.Comma(f.Samples))
+	}
+	printHistogram(w, "bytes of an image", &r.ImageBytes, bytesText)
+	printHistogram(w, "width", &r.Width, humanize.Comma)
+	printHistogram(w, "height", &r.Height, humanize.Comma)
+	fmt.Fprintln(w)
+	if r.Ignored > 0 {
+		fmt.Fprintf(w, "ignored  %s without an image: %s\n", count(r.Ignored, "file", "files"), printable(strings.Join(r.IgnoredNames, ", ")))
+	}
+	fmt.Fprintf(w, "bad      %s\n", count(int64(len(r.Bad)), "file", "files"))
+	const most = 20
+	for i := range r.Bad[:min(most, len(r.Bad))] {
+		fmt.Fprintf(w, "         %q: %s\n", r.Bad[i].Path, r.Bad[i].Reason)
+	}
+	if len(r.Bad) > most {
+		fmt.Fprintf(w, "         and %d more (--json lists all)\n", len(r.Bad)-most)
+	}
+	for _, a := range r.Advice {
+		fmt.Fprintf(w, "advice   %s\n", a)
+	}
+	fmt.Fprintf(w, "Nothing was written to %s.\n", st.URL())
+	return w.Flush()
+}

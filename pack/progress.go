@@ -1,0 +1,41 @@
+package pack
+
+import "sync/atomic"
+
+// Phase is what a run is doing.
+type Phase int32
+
+// The phases, in order.
+const (
+	PhaseScan   Phase = iota // listing the source
+	PhasePlan                // sorting, cutting into shards
+	PhasePack                // writing shards
+	PhaseCommit              // writing the manifest
+	PhaseDone
+)
+
+func (p Phase) String() string {
+	return [...]string{"scan", "plan", "pack", "commit", "done"}[p]
+}
+
+// Progress counts what a run has done. All of it may be read at any time.
+type Progress struct {
+	state atomic.Int32
+	// Files and FileBytes count what has been listed.
+	Files, FileBytes atomic.Int64
+	// Shards and Samples say how many the plan has, for all workers; SourceBytes how
+	// many bytes of files they are.
+	Shards, Samples, SourceBytes atomic.Int64
+	// DoneShards counts the shards that are finished, found ones included;
+	// DoneSamples and DoneBytes the samples and bytes of files read so far for them.
+	DoneShards, DoneSamples, DoneBytes atomic.Int64
+	// FoundShards counts the shards that an earlier run had finished.
+	FoundShards atomic.Int64
+	// Bad counts the bad samples and files met so far.
+	Bad atomic.Int64
+}
+
+// Phase returns what the run is doing.
+func (p *Progress) Phase() Phase { return Phase(p.state.Load()) }
+
+func (p *Progress) phase(ph Phase) { p.state.Store(int32(ph)) }

@@ -1,0 +1,421 @@
+package pack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"shardify/dataset"
+	"shardify/imaging"
+	"shardify/index"
+	"shardify/sample"
+	"shardify/shard"
+	"shardify/shard/compress"
+	"shardify/shard/formats"
+	"shardify/source"
+	"shardify/store"
+)
+
+// labelField is the field that holds a sample's class number in decimal.
+const labelField = "cls"
+
+// ErrBad ends a run that meets a bad file under OnBadFail.
+var ErrBad = errors.New("bad file")
+
+// done is the record of a finished shard.
+type done struct {
+	Fingerprint string      `json:"fingerprint"`
+	Shard       index.Shard `json:"shard"`
+	Bad         []Bad       `json:"bad,omitempty"`
+	// Samples and Bytes are what was read for it, for the progress of a later run.
+	Samples int64 `json:"samples"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// packer packs the shards of a plan.
+type packer struct {
+	st      store.Store
+	plan    *plan
+	sources sources
+	env     Env
+	format  formats.Format
+	memory  *semaphore.Weighted // env.Memory bytes of samples
+}
+
+// job is a sample on its way from the plan to the shard.
+type job struct {
+	it     item
+	size   int64 // of its files
+	weight int64 // what it holds of the packer's memory
+	ready  chan struct{}
+	buf    []byte
+	sample sample.Sample
+	facts  shard.Facts
+	paths  []string
+	orient int
+	reason string // why the sample is bad; empty if it is not
+	path   string // the bad file
+	err    error
+}
+
+// jobsAhead is how many samples a reading goroutine may be ahead of the writer:
+// enough that tiny files do not wait for each other, while memory bounds large ones.
+const jobsAhead = 64
+
+// keepBuffer is the size up to which a job's buffer is kept for the next sample.
+const keepBuffer = 4 << 20
+
+// shard packs shard n with readers goroutines that read and check, and returns its
+// record. The shard and its index are committed; the record is the caller's to
+// write.
+func (p *packer) shard(ctx context.Context, n, readers int) (*done, error) {
+	planned := &p.plan.Shards[n]
+	rec, err := p.write(ctx, n, readers)
+	if err != nil {
+		return nil, fmt.Errorf("shard %q: %w", planned.Name, err)
+	}
+	return rec, nil
+}
+
+func (p *packer) write(ctx context.Context, n, readers int) (*done, error) {
+	planned := &p.plan.Shards[n]
+	w, err := p.create(ctx, planned.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer w.abort()
+	rec := &done{Fingerprint: p.plan.Fingerprint}
+	if err := p.samples(ctx, n, readers, func(j *job) error {
+		rec.Samples++
+		rec.Bytes += j.size
+		if j.reason == "" {
+			return w.sample(j)
+		}
+		return p.bad(ctx, rec, planned.Split, j)
+	}); err != nil {
+		return nil, err
+	}
+	rec.Shard, err = w.commit(ctx)
+	return rec, err
+}
+
+// bad deals with a bad sample.
+func (p *packer) bad(ctx context.Context, rec *done, split string, j *job) error {
+	cfg := &p.plan.Config
+	if cfg.OnBad == OnBadFail {
+		return fmt.Errorf("%w: %q: %s; mend or remove it, or choose --on-bad skip or quarantine", ErrBad, j.path, j.reason)
+	}
+	if len(rec.Bad) == maxBad {
+		return ErrTooManyBad
+	}
+	p.env.Progress.Bad.Add(1)
+	rec.Bad = append(rec.Bad, Bad{Split: split, Key: j.it.key, Path: j.path, Reason: j.reason})
+	if cfg.OnBad != OnBadQuarantine {
+		return nil
+	}
+	for i := range j.sample.Fields {
+		if j.paths[i] == "" {
+			continue
+		}
+		name := index.QuarantinePrefix + path.Clean("/" + j.paths[i])[1:] // shards of others have names like ./x
+		if err := store.WriteAll(ctx, p.st, name, j.sample.Fields[i].Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// samples reads the samples of shard n, a few at once, and hands them to each in
+// their order. each must not keep the job.
+func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	ahead := readers * jobsAhead
+	work := make(chan *job)
+	order := make(chan *job, ahead)
+	free := make(chan *job, ahead+1)
+	for range cap(free) {
+		free <- &job{ready: make(chan struct{}, 1)}
+	}
+	g.Go(func() error { // deals out the samples
+		defer close(work)
+		defer close(order)
+		for it, err := range p.plan.items(n) {
+			if err != nil {
+				return err
+			}
+			var j *job
+			select {
+			case j = <-free:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			j.it, j.size = it, 0
+			for i := range it.fields {
+				j.size += it.fields[i].Size
+			}
+			j.weight = min(j.size, p.env.Memory)
+			if err := p.memory.Acquire(ctx, j.weight); err != nil {
+				return context.Cause(ctx)
+			}
+			order <- j // has room for all jobs there are
+			select {
+			case work <- j:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	for range readers {
+		g.Go(func() error {
+			check := &checker{check: p.plan.Config.Check}
+			for j := range work {
+				p.read(ctx, j, check)
+				j.ready <- struct{}{}
+			}
+			return nil
+		})
+	}
+	g.Go(func() error { // keeps the order
+		for j := range order {
+			select {
+			case <-j.ready:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if j.err != nil {
+				return j.err
+			}
+			if err := each(j); err != nil {
+				return err
+			}
+			p.env.Progress.DoneSamples.Add(1)
+			p.env.Progress.DoneBytes.Add(j.size)
+			p.memory.Release(j.weight)
+			if cap(j.buf) > keepBuffer {
+				j.buf = nil
+			}
+			free <- j
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// read fills a job: the fields' bytes, and what a look at the images tells.
+func (p *packer) read(ctx context.Context, j *job, check *checker) {
+	it := &j.it
+	j.err, j.reason, j.path, j.orient = nil, "", "", 0
+	j.facts = shard.Facts{Label: it.label, Image: -1}
+	if it.label >= 0 && it.label < int64(len(p.plan.Classes)) {
+		j.facts.LabelName = p.plan.Classes[it.label]
+	}
+	j.sample.Key, j.sample.Fields, j.paths = it.key, j.sample.Fields[:0], j.paths[:0]
+	if int64(cap(j.buf)) < j.size {
+		j.buf = make([]byte, j.size+j.size/4)
+	}
+	rest := j.buf[:0:cap(j.buf)]
+	for i := range it.fields {
+		f := &it.fields[i]
+		if f.Name == labelField && it.label >= 0 {
+			continue // written anew
+		}
+		data := f.Inline
+		if f.Location.Name != "" {
+			var err error
+			data, err = p.sources[f.Source].Read(ctx, f.Location, rest)
+			var fault *source.EntryError
+			switch {
+			case err == nil:
+			case errors.As(err, &fault) && !errors.Is(err, source.ErrChanged):
+				j.reason, j.path = fault.Err.Error(), f.Path
+				continue
+			default:
+				j.err = fmt.Errorf("sample %q: %w", it.key, err)
+				return
+			}
+			if n := len(data); n <= cap(rest) {
+				rest = rest[n:n:cap(rest)]
+			}
+		}
+		j.sample.Fields = append(j.sample.Fields, sample.Field{Name: f.Name, Data: data})
+		path := "" // a value of a table has none
+		if f.Location.Name != "" {
+			path = sample.Escape(f.Path)
+		}
+		j.paths = append(j.paths, path)
+	}
+	if it.label >= 0 {
+		at, _ := slices.BinarySearchFunc(j.sample.Fields, labelField, func(f sample.Field, name string) int { return cmp.Compare(f.Name, name) })
+		j.sample.Fields = slices.Insert(j.sample.Fields, at, sample.Field{Name: labelField, Data: strconv.AppendInt(nil, it.label, 10)})
+		j.paths = slices.Insert(j.paths, at, "")
+	}
+	if j.reason == "" {
+		p.look(j, check)
+	}
+}
+
+// look checks the images of a job's sample and notes the facts of the main one.
+func (p *packer) look(j *job, check *checker) {
+	fields := j.sample.Fields
+	j.facts.Image = sample.Image(fields, func(f sample.Field) string { return f.Name })
+	if j.facts.Image >= 0 {
+		j.facts.Path = j.paths[j.facts.Image]
+	}
+	for i := range fields {
+		if !sample.IsImage(fields[i].Name) {
+			continue
+		}
+		info, err := check.image(fields[i].Data)
+		if err != nil {
+			j.reason = err.Error()
+			if j.path = sample.Unescape(j.paths[i]); j.path == "" {
+				j.path = sample.Join(j.it.key, fields[i].Name)
+			}
+			return
+		}
+		if i == j.facts.Image && info.Format != "" {
+			j.facts.Format, j.facts.Colorspace = info.Format, info.Colorspace
+			j.facts.Width, j.facts.Height, j.facts.Channels = info.Width, info.Height, info.Channels
+			j.orient = info.Orientation
+		}
+	}
+}
+
+// checker looks at images as Config.Check says. It is not for concurrent use.
+type checker struct {
+	check  string
+	pixels imaging.Image
+}
+
+// image returns what is known of an image file, or why it is bad.
+func (c *checker) image(data []byte) (imaging.Info, error) {
+	if c.check == CheckNone {
+		return imaging.Info{}, nil
+	}
+	if len(data) == 0 {
+		return imaging.Info{}, errors.New("the file is empty")
+	}
+	info, err := imaging.Probe(data)
+	if err == nil && c.check == CheckDecode {
+		err = imaging.Std.Decode(data, &c.pixels, imaging.DecodeOptions{})
+	}
+	return info, err
+}
+
+// shardWriter writes a shard and its index.
+type shardWriter struct {
+	name      string
+	file      store.Writer
+	tee       *counter
+	compress  compress.Writer
+	container shard.Writer
+	indexName string
+	indexFile store.Writer
+	indexTee  *counter
+	rows      *index.RowWriter
+	raw       *counter
+	stats     dataset.FieldStats
+	samples   int64
+}
+
+// counter passes bytes on, counts them and, where there is a hash, hashes them.
+type counter struct {
+	w io.Writer
+	h interface {
+		io.Writer
+		Sum64() uint64
+	}
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	if c.h != nil {
+		c.h.Write(p[:n])
+	}
+	return n, err
+}
+
+func (p *packer) create(ctx context.Context, name string) (_ *shardWriter, err error) {
+	w := &shardWriter{name: name, indexName: indexName(name, p.format)}
+	defer func() {
+		if err != nil {
+			w.abort()
+		}
+	}()
+	if w.file, err = p.st.Create(ctx, w.name); err != nil {
+		return nil, err
+	}
+	if w.indexFile, err = p.st.Create(ctx, w.indexName); err != nil {
+		return nil, err
+	}
+	w.tee = &counter{w: w.file, h: index.NewHash()}
+	if w.compress, err = compress.NewWriter(w.tee, p.format.Compression, p.plan.Config.Level); err != nil {
+		return nil, err
+	}
+	w.raw = &counter{w: w.compress}
+	w.container = p.format.Container.NewWriter(w.raw)
+	w.indexTee = &counter{w: w.indexFile, h: index.NewHash()}
+	w.rows = index.NewRowWriter(w.indexTee)
+	return w, nil
+}
+
+func (w *shardWriter) sample(j *job) error {
+	at, err := w.container.Write(&j.sample, &j.facts)
+	if err != nil {
+		return fmt.Errorf("sample %q: %w", j.it.key, err)
+	}
+	w.compress.EndSample(at.Offset + at.Size)
+	row := dataset.Describe(&j.sample, at, &j.facts, j.orient, j.paths)
+	w.stats.Add(&row)
+	w.samples++
+	return w.rows.Write(row)
+}
+
+// commit makes the shard, then its index, durable and visible.
+func (w *shardWriter) commit(ctx context.Context) (index.Shard, error) {
+	if err := w.container.Close(); err != nil {
+		return index.Shard{}, err
+	}
+	if err := w.compress.Close(); err != nil {
+		return index.Shard{}, err
+	}
+	if err := w.rows.Close(); err != nil {
+		return index.Shard{}, err
+	}
+	if err := w.file.Commit(ctx); err != nil {
+		return index.Shard{}, err
+	}
+	if err := w.indexFile.Commit(ctx); err != nil {
+		return index.Shard{}, err
+	}
+	file := func(name string, c *counter) index.File {
+		return index.File{Name: name, Bytes: c.n, Checksum: index.NewChecksum(c.h.Sum64())}
+	}
+	s := index.Shard{
+		File: file(w.name, w.tee), Index: file(w.indexName, w.indexTee),
+		Samples: w.samples, Fields: w.stats.List(),
+	}
+	if w.raw.n != w.tee.n {
+		s.RawBytes = w.raw.n
+	}
+	return s, nil
+}
+
+func (w *shardWriter) abort() {
+	for _, f := range []store.Writer{w.file, w.indexFile} {
+		if f != nil {
+			f.Abort()
+		}
+	}
+}

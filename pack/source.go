@@ -1,0 +1,189 @@
+package pack
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"shardify/index"
+	"shardify/shard/formats"
+	"shardify/source"
+	"shardify/source/folder"
+	"shardify/source/table"
+	"shardify/source/tars"
+)
+
+// Source says what is packed. The zero value of every field but Paths is its
+// default.
+type Source struct {
+	// Paths are folders of images, or shards. With FilesFrom or Table it is at
+	// most one folder, which the paths in there are relative to; default: the
+	// working directory for FilesFrom, the table's own folder for Table.
+	Paths []string `json:"paths,omitempty"`
+	// Layout is that of folders: "classes", "splits" or "flat"; see package
+	// source/folder, which finds it out by default.
+	Layout string `json:"layout,omitempty"`
+	// Include and Exclude are doublestar patterns of the paths to take.
+	Include []string `json:"include,omitempty"`
+	Exclude []string `json:"exclude,omitempty"`
+	// Split names the split of samples that have none; default "train".
+	Split string `json:"split,omitempty"`
+	// FilesFrom is a file with a list of files, NUL- or newline-separated; "-" is
+	// Env.Stdin.
+	FilesFrom string `json:"files_from,omitempty"`
+	// Table is a table of paths, labels and fields; see package source/table.
+	Table       string `json:"table,omitempty"`
+	PathColumn  string `json:"path_column,omitempty"`
+	LabelColumn string `json:"label_column,omitempty"`
+	SplitColumn string `json:"split_column,omitempty"`
+	KeyColumn   string `json:"key_column,omitempty"`
+}
+
+// Validate reports every fault at once. It does no I/O.
+func (s Source) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if s.FilesFrom != "" && s.Table != "" {
+		fault("files-from and table both say which files there are: give one")
+	}
+	listed := s.FilesFrom != "" || s.Table != ""
+	if listed && len(s.Paths) > 1 {
+		fault("with files-from or table at most one folder can be given, which the paths are relative to; there are %d", len(s.Paths))
+	}
+	if !listed && len(s.Paths) == 0 {
+		fault("no source")
+	}
+	if s.Table == "" && (s.PathColumn != "" || s.LabelColumn != "" || s.SplitColumn != "" || s.KeyColumn != "") {
+		fault("columns are given but no table")
+	}
+	cfg := s.folder(Env{})
+	if err := cfg.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+func (s Source) folder(env Env) folder.Config {
+	return folder.Config{Layout: s.Layout, Include: s.Include, Exclude: s.Exclude, Workers: env.Workers}
+}
+
+// sources are what is packed, open.
+type sources []source.Source
+
+// close ends their use.
+func (s sources) close() error {
+	var errs []error
+	for _, src := range s {
+		if c, ok := src.(io.Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// open opens the sources. A path is a shard, a folder that holds shards or a data
+// set of ours, or else a folder of images.
+func (s Source) open(env Env) (out sources, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, out.close())
+		}
+	}()
+	root := ""
+	if len(s.Paths) > 0 {
+		root = s.Paths[0]
+	}
+	switch {
+	case s.Table != "":
+		src, err := table.Open(s.Table, table.Config{
+			Root: root, PathColumn: s.PathColumn, LabelColumn: s.LabelColumn, SplitColumn: s.SplitColumn, KeyColumn: s.KeyColumn,
+			Workers: env.Workers,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return sources{src}, nil
+	case s.FilesFrom != "":
+		src, err := s.openList(root, env)
+		if err != nil {
+			return nil, err
+		}
+		return sources{src}, nil
+	}
+	var shards []string
+	for _, path := range s.Paths {
+		is, err := isShards(path)
+		if err != nil {
+			return out, err
+		}
+		if is {
+			shards = append(shards, path)
+			continue
+		}
+		src, err := folder.Open(path, s.folder(env))
+		if err != nil {
+			return out, err
+		}
+		out = append(out, src)
+	}
+	if len(shards) > 0 {
+		src, err := tars.Open(shards, tars.Config{Workers: env.Workers})
+		if err != nil {
+			return out, err
+		}
+		out = append(out, src)
+	}
+	return out, nil
+}
+
+// isShards says that path is a shard, or a folder whose files are shards or a data
+// set of ours.
+func isShards(path string) (bool, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, fmt.Errorf("source %w; check the spelling", err)
+	case err != nil:
+		return false, fmt.Errorf("source %w", err)
+	case !info.IsDir():
+		if _, err := formats.OfFile(path); err != nil {
+			return false, fmt.Errorf("source %q is a file, and no shard: %w; a list of files goes with --files-from, a table with --table", path, err)
+		}
+		return true, nil
+	}
+	if _, err := os.Stat(filepath.Join(path, index.ManifestName)); err == nil {
+		return true, nil
+	}
+	for _, f := range formats.All() {
+		if found, err := filepath.Glob(filepath.Join(escapeGlob(path), "*"+f.Extension())); err != nil || len(found) > 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// escapeGlob keeps a path's own characters from being taken for a pattern.
+func escapeGlob(path string) string {
+	if filepath.Separator == '\\' {
+		return path // Windows has no escape, and no such names
+	}
+	return globChars.ReplaceAllString(path, `\$0`)
+}
+
+var globChars = regexp.MustCompile(`[*?\[\\]`)
+
+func (s Source) openList(root string, env Env) (source.Source, error) {
+	names := folder.NamesFile(s.FilesFrom)
+	if s.FilesFrom == "-" {
+		if env.Stdin == nil {
+			return nil, errors.New("files-from is -, and there is no standard input")
+		}
+		names = folder.Names(env.Stdin)
+	}
+	return folder.List(cmp.Or(root, "."), names, s.folder(env))
+}
