@@ -312,6 +312,23 @@ func TestIndexBadSamples(t *testing.T) {
 	}
 }
 
+// However many samples were left out of the index, the data set is whole.
+func TestIndexManyLeftOut(t *testing.T) {
+	st := mem.New()
+	var members []member
+	for i := range 50 {
+		members = append(members, member{fmt.Sprintf("bad%d.jpg", i), "no"}, member{fmt.Sprintf("good%d.txt", i), "yes"})
+	}
+	write(t, st, "x-0.tar", tarOf(t, members...))
+	if _, bad, err := indexAll(t, st, dataset.IndexOptions{Skip: true}); err != nil || len(bad) != 50 {
+		t.Fatal(err, len(bad))
+	}
+	found, result := verify(t, st, dataset.VerifyOptions{MaxProblems: 3})
+	if len(found) != 4 || len(errorsOf(found)) != 0 || result.Problems != 0 || result.Warnings != 50 || result.Samples != 50 || found[3].Kind != dataset.KindMore {
+		t.Errorf("%+v, found %v", result, found)
+	}
+}
+
 func TestIndexInTheWay(t *testing.T) {
 	made := func(t *testing.T) store.Store {
 		st := mem.New()

@@ -161,15 +161,12 @@ func Verify(ctx context.Context, d *Dataset, opts VerifyOptions, report func(Pro
 	var emitLock sync.Mutex
 	emit := func(problems []Problem) {
 		for _, p := range problems {
-			if p.Warning {
-				result.Warnings++
-			} else if p.Kind != KindMore {
-				result.Problems++
-			}
 			report(p)
 		}
 	}
-	emit(v.manifest(ctx))
+	damage := v.manifest(ctx)
+	result.Problems += int64(len(damage))
+	emit(damage)
 
 	// Shards end in any order; what was found is held back until those before it
 	// have ended.
@@ -202,7 +199,8 @@ func Verify(ctx context.Context, d *Dataset, opts VerifyOptions, report func(Pro
 				result.Samples += c.samples
 				result.Fields += c.fields
 				result.Bytes += c.bytes
-				result.Problems += c.suppressed
+				result.Problems += c.errors.all
+				result.Warnings += c.warnings.all
 				emit(c.problems)
 				c.problems = nil
 			}
@@ -216,6 +214,7 @@ func Verify(ctx context.Context, d *Dataset, opts VerifyOptions, report func(Pro
 		return result, err
 	}
 	extra, err := v.extra(ctx)
+	result.Warnings += int64(len(extra))
 	emit(extra)
 	return result, err
 }
@@ -282,20 +281,37 @@ type shardCheck struct {
 	window *window
 
 	problems               []Problem
-	suppressed             int64
+	errors, warnings       tally
 	samples, fields, bytes int64
 }
+
+// tally counts problems, and of these those that were not reported.
+type tally struct{ all, suppressed int64 }
 
 // found reports a problem, up to the limit.
 func (c *shardCheck) found(p Problem) {
 	if p.File == "" {
 		p.File = c.shard.Name
 	}
-	if len(c.problems) < c.v.opts.MaxProblems {
-		c.problems = append(c.problems, p)
+	n := &c.errors
+	if p.Warning {
+		n = &c.warnings
+	}
+	if n.all++; n.all > int64(c.v.opts.MaxProblems) {
+		n.suppressed++
 		return
 	}
-	c.suppressed++
+	c.problems = append(c.problems, p)
+}
+
+// more sums up what was not reported.
+func (c *shardCheck) more() {
+	if n := c.errors.suppressed; n > 0 {
+		c.problems = append(c.problems, Problem{Kind: KindMore, File: c.shard.Name, Offset: -1, Err: fmt.Errorf("%d more problems in this shard", n)})
+	}
+	if n := c.warnings.suppressed; n > 0 {
+		c.problems = append(c.problems, Problem{Warning: true, Kind: KindMore, File: c.shard.Name, Offset: -1, Err: fmt.Errorf("%d more warnings in this shard", n)})
+	}
 }
 
 // file reports a problem of the whole file.
@@ -306,10 +322,7 @@ func (c *shardCheck) file(kind Kind, file string, samples int64, format string, 
 func (c *shardCheck) run(ctx context.Context) {
 	rows, ok := c.index(ctx)
 	c.container(ctx, rows, ok)
-	if c.suppressed > 0 {
-		c.problems = append(c.problems, Problem{Kind: KindMore, File: c.shard.Name, Offset: -1,
-			Err: fmt.Errorf("%d more problems in this shard", c.suppressed)})
-	}
+	c.more()
 }
 
 // index reads the rows and compares them with the manifest.
@@ -401,7 +414,7 @@ func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows b
 		c.file(KindFormat, "", sh.Samples, "%w", err)
 	} else {
 		c.window.reset(raw, 0)
-		before := len(c.problems)
+		before := c.errors.all
 		if haveRows {
 			if rest := c.walk(rows); len(rest) > 0 {
 				c.apart(ctx, o, rest)
@@ -409,7 +422,7 @@ func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows b
 		} else {
 			c.scan(0, -1, true)
 		}
-		if sh.RawBytes > 0 && len(c.problems) == before && c.window.pos != sh.RawBytes {
+		if sh.RawBytes > 0 && c.errors.all == before && c.window.pos != sh.RawBytes {
 			c.file(KindSize, "", 0, "%d bytes before compression, the manifest says %d", c.window.pos, sh.RawBytes)
 		}
 		raw.Close()
@@ -426,7 +439,7 @@ func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows b
 			return
 		}
 		note := ""
-		if len(c.problems) == 0 && c.suppressed == 0 && haveRows {
+		if c.errors.all == 0 && haveRows {
 			note = "; every sample is as its index says, so the damage is in bytes that hold none, such as padding"
 		}
 		c.file(KindChecksum, "", 0, "%w: the file has %s, the manifest says %s%s", shard.ErrChecksum, sum, sh.Checksum, note)
