@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/minio/crc64nvme"
 )
@@ -242,7 +243,7 @@ func (m *Manifest) Validate() error {
 	}
 	files := map[string]bool{ManifestName: true}
 	file := func(split string, f *File) {
-		if !legalFileName(f.Name) {
+		if !LegalName(f.Name) {
 			fault("split %q: %q is no file name within the data set", split, sampleText(f.Name))
 		} else if files[f.Name] {
 			fault("file %q is listed twice", sampleText(f.Name))
@@ -281,10 +282,12 @@ func (m *Manifest) Validate() error {
 	return errors.Join(faults...)
 }
 
-// legalFileName keeps a hostile manifest from naming files outside the data set.
-func legalFileName(name string) bool {
+// LegalName says whether a manifest may name a file so: a relative slash-separated
+// path that no system takes for anything else. It keeps a hostile manifest from
+// naming files outside the data set.
+func LegalName(name string) bool {
 	for c := range strings.SplitSeq(name, "/") {
-		if c == "" || c == "." || c == ".." || strings.ContainsAny(c, "\\\x00:") {
+		if c == "" || c == "." || c == ".." || strings.ContainsAny(c, "\\\x00:") || !utf8.ValidString(c) {
 			return false
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"shardify/index"
 	"shardify/shard/compress"
@@ -149,6 +150,9 @@ func (c Config) Validate() error {
 	}
 	seen := map[string]bool{}
 	for _, name := range c.Classes {
+		if name == "" || !utf8.ValidString(name) {
+			fault("class %q: want a name in UTF-8", name)
+		}
 		if seen[name] {
 			fault("class %q is listed twice", name)
 		}
@@ -159,13 +163,20 @@ func (c Config) Validate() error {
 
 func second(name string, _ error) string { return name }
 
-var placeholder = regexp.MustCompile(`\{(\w+)(?::0?(\d))?\}`)
+var (
+	braced      = regexp.MustCompile(`\{[^{}]*\}`)
+	placeholder = regexp.MustCompile(`^\{(split|shard|shards)(?::0?(\d))?\}$`)
+)
 
 // shardName returns the name of a shard's file.
 func (c *Config) shardName(split string, n, of int64) (string, error) {
 	var bad error
-	name := placeholder.ReplaceAllStringFunc(c.Template, func(p string) string {
+	name := braced.ReplaceAllStringFunc(c.Template, func(p string) string {
 		m := placeholder.FindStringSubmatch(p)
+		if m == nil {
+			bad = fmt.Errorf("template %q: %s is none of {split}, {shard} and {shards}, or {shard:06} and the like with up to nine digits", c.Template, p)
+			return p
+		}
 		width, _ := strconv.Atoi(m[2])
 		switch m[1] {
 		case "split":
@@ -175,8 +186,7 @@ func (c *Config) shardName(split string, n, of int64) (string, error) {
 		case "shards":
 			return fmt.Sprintf("%0*d", width, of)
 		}
-		bad = fmt.Errorf("template %q: %s is none of {split}, {shard}, {shards}", c.Template, p)
-		return p
+		panic("the expression has three names")
 	})
 	if bad != nil {
 		return "", bad
@@ -189,9 +199,9 @@ func (c *Config) shardName(split string, n, of int64) (string, error) {
 	if err := store.CheckName(name); err != nil {
 		return "", fmt.Errorf("template %q: %w", c.Template, err)
 	}
-	if name == index.ManifestName || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") ||
+	if !index.LegalName(name) || name == index.ManifestName || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") ||
 		strings.HasPrefix(name, index.QuarantinePrefix) || name == index.BadName {
-		return "", fmt.Errorf("template %q: the name %q is not free", c.Template, name)
+		return "", fmt.Errorf("template %q: a shard cannot be called %q", c.Template, name)
 	}
 	return name, nil
 }
@@ -224,6 +234,18 @@ type Env struct {
 	// Stop, if not nil, ends the run when closed: shards in flight are finished,
 	// no other is begun, and Run returns ErrStopped.
 	Stop <-chan struct{}
+}
+
+// Validate reports every fault at once.
+func (e Env) Validate() error {
+	var faults []error
+	if e.Of < 0 || e.Worker < 0 || e.Worker >= max(e.Of, 1) {
+		faults = append(faults, fmt.Errorf("worker %d of %d", e.Worker, e.Of))
+	}
+	if e.Restart && e.Of > 1 {
+		faults = append(faults, errors.New("restart goes with a run of its own, not with one of several workers"))
+	}
+	return errors.Join(faults...)
 }
 
 func (e Env) withDefaults() Env {

@@ -12,11 +12,10 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"shardify/dataset"
 	"shardify/index"
-	"shardify/shard/formats"
+	"shardify/sample"
 	"shardify/store"
 	"shardify/store/file"
 )
@@ -79,6 +78,11 @@ func DryRun(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Report
 	if err != nil {
 		return nil, err
 	}
+	if found.plan {
+		if err := sameRun(ctx, st, cfg, env); err != nil {
+			return nil, err
+		}
+	}
 	if found.manifest != nil {
 		return &Report{Already: true}, sameOptions(st, found.manifest, cfg)
 	}
@@ -94,29 +98,27 @@ func DryRun(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Report
 	}
 	defer os.RemoveAll(dir)
 	tmp := file.New(dir)
-	fingerprint, err := cfg.fingerprint()
-	if err != nil {
-		return nil, err
+	if cfg.OnBad == OnBadFail {
+		cfg.OnBad = OnBadSkip // list them all
 	}
-	pl, err := thePlan(ctx, tmp, src, cfg, env, fingerprint)
+	pl, err := thePlan(ctx, tmp, src, cfg, env)
 	if err != nil {
 		return nil, err
 	}
 	defer pl.close()
-	format, err := formats.Parse(cfg.Format)
-	if err != nil {
-		return nil, err
-	}
 	r := &Report{
 		Files: pl.Files, FileBytes: pl.FileBytes, Splits: splitReports(pl), Labels: labelCounts(pl),
 		Bad: slices.Clone(pl.Bad), Ignored: pl.Ignored, IgnoredNames: pl.Names,
 	}
-	pk := &packer{st: tmp, plan: pl, sources: src, env: env, format: format, memory: semaphore.NewWeighted(env.Memory)}
+	pk, err := newPacker(tmp, pl, src, env)
+	if err != nil {
+		return nil, err
+	}
 	if err := pk.survey(ctx, r); err != nil {
 		return nil, err
 	}
 	if cfg.Order != OrderPath {
-		for _, p := range cfg.Source.Paths {
+		for _, p := range cfg.Source.folders() {
 			if why := slowMedium(p); why != "" {
 				r.Advice = append(r.Advice, fmt.Sprintf("%q is on %s: reading it in %s order will be slow. Pack with --order path, and let the reader shuffle (its default).", p, why, cfg.Order))
 			}
@@ -143,12 +145,12 @@ func (p *packer) survey(ctx context.Context, r *Report) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if j.reason != "" {
-			if p.plan.Config.OnBad == OnBadFail || len(r.Bad) < maxBad {
-				r.Bad = append(r.Bad, Bad{Split: split, Key: j.it.key, Path: j.path, Reason: j.reason})
-				p.env.Progress.Bad.Add(1)
-				return nil
+			if p.bad.Add(1) > maxBad {
+				return ErrTooManyBad
 			}
-			return ErrTooManyBad
+			r.Bad = append(r.Bad, Bad{Split: split, Key: j.it.key, Path: sample.Escape(j.path), Reason: j.reason})
+			p.env.Progress.Bad.Add(1)
+			return nil
 		}
 		for _, f := range j.sample.Fields {
 			fields.Merge([]index.FieldStat{{Name: f.Name, Count: 1, Bytes: int64(len(f.Data))}})

@@ -14,8 +14,11 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"shardify/index"
+	"shardify/sample"
 	"shardify/shard"
 	"shardify/shard/formats"
 	"shardify/source"
@@ -57,6 +60,8 @@ type planner struct {
 	prefixes prefixes
 	footer   Footer
 	classes  map[string]int64 // name to number; nil: names are numbers
+	known    [][]string       // of each source whose classes are numbers: their names, or nil
+	numeric  []bool           // of each source: classes are numbers
 	splits   map[string]*splitTotal
 	buf, key []byte
 }
@@ -64,7 +69,6 @@ type planner struct {
 type splitTotal struct {
 	samples, bytes int64
 	classes        map[int64]int64 // label to number of samples
-	written        int64
 }
 
 // makePlan scans the sources and writes the plan to w. It returns the plan's
@@ -87,6 +91,7 @@ func makePlan(ctx context.Context, src sources, cfg Config, env Env, w io.Writer
 	if p.footer.Fingerprint, err = cfg.fingerprint(); err != nil {
 		return nil, err
 	}
+	p.footer.Sources, p.footer.Tool = src.kinds(), env.Tool
 	// Two sorters are alive at once, one being read and one being filled.
 	byPath := newSorter(dir, env.Memory/2)
 	defer byPath.close()
@@ -127,7 +132,10 @@ func (p *planner) empty(src sources) error {
 	case p.footer.Ignored > 0:
 		return fmt.Errorf("%w in%s: %d files, and none of them an image: %q", ErrEmpty, names, p.footer.Ignored, p.footer.Names)
 	}
-	return fmt.Errorf("%w in%s: no files that --include and --exclude let through", ErrEmpty, names)
+	if len(p.cfg.Source.Include)+len(p.cfg.Source.Exclude) > 0 {
+		return fmt.Errorf("%w in%s: no file that --include and --exclude let through", ErrEmpty, names)
+	}
+	return fmt.Errorf("%w in%s: no files", ErrEmpty, names)
 }
 
 // bad notes a bad file, and fails where that is the policy.
@@ -138,6 +146,7 @@ func (p *planner) bad(b Bad) error {
 	if len(p.footer.Bad) == maxBad {
 		return ErrTooManyBad
 	}
+	b.Path = sample.Escape(b.Path)
 	p.footer.Bad = append(p.footer.Bad, b)
 	p.env.Progress.Bad.Add(1)
 	return nil
@@ -146,9 +155,10 @@ func (p *planner) bad(b Bad) error {
 // scan sorts all entries by path and numbers the classes.
 func (p *planner) scan(ctx context.Context, all sources, out *sorter) error {
 	p.env.Progress.phase(PhaseScan)
-	names := map[string]bool{}
+	seen := make([]map[string]bool, len(all))
+	classes := 0
 	for i, src := range all {
-		known := classNames(src)
+		seen[i] = map[string]bool{}
 		for e, err := range src.Entries(ctx) {
 			var fault *source.EntryError
 			switch {
@@ -160,20 +170,23 @@ func (p *planner) scan(ctx context.Context, all sources, out *sorter) error {
 			case err != nil:
 				return fmt.Errorf("%s: %w", src.Name(), err)
 			}
-			if n, err := strconv.Atoi(e.Class); err == nil && 0 <= n && n < len(known) {
-				e.Class = known[n]
-			}
-			if e.Class != "" && !names[e.Class] {
-				if len(names) == maxClasses {
+			if e.Class != "" && !seen[i][e.Class] {
+				if classes++; classes > maxClasses {
 					return fmt.Errorf("%s: more than %d classes; is this the right label?", src.Name(), maxClasses)
 				}
-				names[e.Class] = true
+				if !utf8.ValidString(e.Class) {
+					return fmt.Errorf("%s: class %q is not UTF-8, and so could not stand in a manifest; rename its folder, or give --table", src.Name(), e.Class)
+				}
+				seen[i][e.Class] = true
 			}
 			if e.Path == "" && e.Key == "" {
 				continue
 			}
 			if e.Split == "" {
 				e.Split = p.cfg.Source.Split
+			}
+			if !index.LegalName(e.Split) {
+				return fmt.Errorf("%s: %q: split %q cannot be a part of a file's name", src.Name(), e.Path, e.Split)
 			}
 			e.Source = i
 			p.env.Progress.Files.Add(1)
@@ -185,7 +198,7 @@ func (p *planner) scan(ctx context.Context, all sources, out *sorter) error {
 			}
 		}
 	}
-	return p.number(all, names)
+	return p.number(all, seen)
 }
 
 // classNames returns the names that a source has for the numbers that its entries
@@ -200,23 +213,43 @@ func classNames(src source.Source) []string {
 // number gives the classes their numbers: by the user's list, by the list that all
 // sources have, or in the order of their names. Where all classes are numbers
 // without names, they are the labels.
-func (p *planner) number(all sources, names map[string]bool) error {
-	list := p.cfg.Classes
-	if len(list) == 0 {
-		list = classNames(all[0])
-		numeric := true
-		for _, src := range all {
-			numeric = numeric && src.Numeric() && len(list) == 0
-			if !slices.Equal(classNames(src), list) {
-				list = nil
+func (p *planner) number(all sources, seen []map[string]bool) error {
+	names := map[string]bool{}
+	numbered, named := "", "" // sources whose classes are numbers without names, and others
+	list, agreed := p.cfg.Classes, true
+	p.numeric, p.known = make([]bool, len(all)), make([][]string, len(all))
+	for i, src := range all {
+		known := classNames(src)
+		if i == 0 && len(p.cfg.Classes) == 0 {
+			list = known
+		}
+		agreed = agreed && slices.Equal(list, known)
+		if len(seen[i]) == 0 {
+			continue
+		}
+		if p.numeric[i] = src.Numeric(); p.numeric[i] {
+			if p.known[i] = known; known == nil {
+				p.known[i] = p.cfg.Classes
 			}
+			if len(p.known[i]) == 0 {
+				numbered = src.Name()
+				continue
+			}
+			for _, name := range known {
+				names[name] = true
+			}
+		} else {
+			maps.Copy(names, seen[i])
 		}
-		if numeric {
-			return nil
-		}
-		if len(list) == 0 {
-			list = slices.Sorted(maps.Keys(names))
-		}
+		named = src.Name()
+	}
+	switch {
+	case numbered != "" && named != "":
+		return fmt.Errorf("the classes of %s are numbers and those of %s names: say with --classes which is which, or pack them apart", numbered, named)
+	case numbered != "" || named == "":
+		return nil
+	case len(p.cfg.Classes) == 0 && (!agreed || len(list) == 0):
+		list = slices.Sorted(maps.Keys(names))
 	}
 	p.footer.Classes = list
 	p.classes = make(map[string]int64, len(list))
@@ -225,25 +258,30 @@ func (p *planner) number(all sources, names map[string]bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if _, ok := p.classes[name]; !ok {
-			return fmt.Errorf("class %q is not in the class list; add it there, or leave its files out with --exclude", name)
+			return fmt.Errorf("class %q is not in the class list; add it there, or leave it out with --exclude '%s/**' and --exclude '%s'", name, name, name)
 		}
 	}
 	return nil
 }
 
-// label returns the number of a class; -1 for none.
-func (p *planner) label(class string) (int64, error) {
-	if class == "" {
+// label returns the class number of a group's sample; -1 for none.
+func (p *planner) label(g *source.Group) (int64, error) {
+	if g.Class == "" {
 		return -1, nil
 	}
-	if p.classes != nil {
-		return p.classes[class], nil
+	src := g.Fields[0].Source
+	if !p.numeric[src] {
+		return p.classes[g.Class], nil
 	}
-	n, err := strconv.ParseInt(class, 10, 64)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("label %q is no class number", class)
+	n, err := strconv.ParseInt(g.Class, 10, 64)
+	known := p.known[src]
+	if err != nil || n < 0 || len(known) > 0 && n >= int64(len(known)) {
+		return 0, fmt.Errorf("label %q is no class number, of which there are %d", g.Class, len(known))
 	}
-	return n, nil
+	if len(known) == 0 {
+		return n, nil
+	}
+	return p.classes[known[n]], nil
 }
 
 // group makes samples of entries and sorts them by the wanted order.
@@ -256,7 +294,12 @@ func (p *planner) group(ctx context.Context, in, out *sorter) error {
 				return
 			}
 			d := decoder{b: b, prefixes: p.prefixes.list}
-			if !yield(d.entry(), nil) {
+			e := d.entry()
+			if d.bad {
+				yield(e, errPlan)
+				return
+			}
+			if !yield(e, nil) {
 				return
 			}
 		}
@@ -277,12 +320,12 @@ func (p *planner) group(ctx context.Context, in, out *sorter) error {
 		if g.Ignored {
 			for i := range g.Fields {
 				if p.footer.Ignored++; len(p.footer.Names) < ignoredNames {
-					p.footer.Names = append(p.footer.Names, g.Fields[i].Path)
+					p.footer.Names = append(p.footer.Names, sample.Escape(g.Fields[i].Path))
 				}
 			}
 			continue
 		}
-		label, err := p.label(g.Class)
+		label, err := p.label(&g)
 		if err != nil {
 			if err := p.bad(Bad{Split: g.Split, Key: g.Key, Path: g.Fields[0].Path, Reason: err.Error()}); err != nil {
 				return err
@@ -291,12 +334,14 @@ func (p *planner) group(ctx context.Context, in, out *sorter) error {
 		}
 		it := item{key: g.Key, label: label, fields: g.Fields}
 		sizes = sizes[:0]
+		fileBytes := int64(0)
 		for i := range g.Fields {
 			f := &g.Fields[i]
 			sizes = append(sizes, shard.FieldSize{Name: f.Name, Size: f.Size})
 			p.footer.Files++
-			p.footer.FileBytes += f.Size
+			fileBytes += f.Size
 		}
+		p.footer.FileBytes += fileBytes
 		if label >= 0 {
 			sizes = append(sizes, shard.FieldSize{Name: labelField, Size: int64(len(strconv.FormatInt(label, 10)))})
 		}
@@ -323,6 +368,7 @@ func (p *planner) group(ctx context.Context, in, out *sorter) error {
 		seq++
 		p.buf = appendString(p.buf[:0], g.Split)
 		p.buf = binary.AppendUvarint(p.buf, uint64(size))
+		p.buf = binary.AppendUvarint(p.buf, uint64(fileBytes))
 		p.buf = appendItem(p.buf, &p.prefixes, &it)
 		if err := out.add(p.key, p.buf); err != nil {
 			return err
@@ -376,6 +422,7 @@ func (p *planner) planned(b []byte) (split string, it item, ok bool) {
 	d := decoder{b: b, prefixes: p.prefixes.list}
 	split = d.string()
 	d.uvarint()
+	d.uvarint()
 	it = d.item()
 	return split, it, !d.bad
 }
@@ -408,7 +455,7 @@ func (p *planner) write(ctx context.Context, in *sorter, w io.Writer) error {
 		}
 		d := decoder{b: b}
 		split := d.string()
-		size := int64(d.uvarint())
+		size, fileBytes := int64(d.uvarint()), int64(d.uvarint())
 		if d.bad {
 			return errPlan
 		}
@@ -416,8 +463,6 @@ func (p *planner) write(ctx context.Context, in *sorter, w io.Writer) error {
 			current = split
 			t := p.splits[split]
 			cut = newCutter(&p.cfg, t.samples, t.bytes)
-			p.env.Progress.Shards.Add(cut.shards)
-			p.env.Progress.Samples.Add(t.samples)
 		}
 		if cut.next(size) {
 			if err := finish(); err != nil {
@@ -433,6 +478,7 @@ func (p *planner) write(ctx context.Context, in *sorter, w io.Writer) error {
 		}
 		open.Samples++
 		open.Bytes += size
+		open.FileBytes += fileBytes
 		if err := pw.record(d.b); err != nil {
 			return err
 		}
@@ -449,13 +495,14 @@ func (p *planner) write(ctx context.Context, in *sorter, w io.Writer) error {
 	return pw.footer(&p.footer)
 }
 
-// checkNames finds shards of one name, as a template without {split} gives.
+// checkNames finds shards of one name, as a template without {split} gives, also
+// where a file system holds "Train" and "train" for one.
 func (p *planner) checkNames() error {
 	names := map[string]bool{index.ManifestName: true}
 	for i := range p.footer.Shards {
 		s := &p.footer.Shards[i]
 		for _, name := range []string{s.Name, indexName(s.Name, p.format)} {
-			if names[name] {
+			if name = strings.ToLower(name); names[name] {
 				return fmt.Errorf("template %q gives the name %q twice: it needs {split} and {shard}", p.cfg.Template, name)
 			}
 			names[name] = true

@@ -4,11 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
+	"io/fs"
 	"iter"
 	"strings"
 
@@ -24,9 +28,26 @@ import (
 //	for each shard: a zstd stream of its samples' records
 //	a zstd stream of the footer, as JSON
 //	u64 offset of the footer, u64 its length, little-endian
+//	32 bytes: the plan's ID, the SHA-256 of all before the footer and of the
+//	  configuration
 //
 // A record is a uvarint length and, within it, what appendItem writes.
 const planMagic = "shardify plan 1\n"
+
+// tailSize is the length of what comes after the footer.
+const tailSize = 16 + sha256.Size
+
+// planID ties what is made from a plan to that plan.
+type planID [sha256.Size]byte
+
+func (id planID) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, id[:]), nil }
+func (id *planID) UnmarshalText(text []byte) error {
+	n, err := hex.Decode(id[:], text[:min(len(text), 2*len(id))])
+	if err != nil || n != len(id) || len(text) != 2*n {
+		return errPlan
+	}
+	return nil
+}
 
 // maxRecord bounds a record of a plan that is read: a sample's worth of paths and
 // of values from tables.
@@ -34,14 +55,19 @@ const maxRecord = 1 << 30
 
 // Footer is a plan without its samples.
 type Footer struct {
-	// Fingerprint ties the plan to the configuration it was made from.
-	Fingerprint string `json:"fingerprint"`
+	// Fingerprint ties the plan to the configuration it was made from, and Sources
+	// to the kinds of its sources.
+	Fingerprint string   `json:"fingerprint"`
+	Sources     []string `json:"sources"`
+	// Tool is the program that made the plan. Another version may write other
+	// bytes, so it must not finish what this one began.
+	Tool string `json:"tool"`
 	// Config is that configuration, with its defaults.
 	Config Config `json:"config"`
 	// Classes are the class names by number; empty where labels are numbers.
 	Classes []string `json:"classes"`
-	// Prefixes are what the names of files begin with.
-	Prefixes []string `json:"prefixes"`
+	// Prefixes are what the names of files begin with: bytes, not all of them UTF-8.
+	Prefixes [][]byte `json:"prefixes"`
 	// Shards are those to be written, in order, those of a split together.
 	Shards []PlannedShard `json:"shards"`
 	// Bad are the files that were found bad while planning, and Ignored counts
@@ -64,6 +90,8 @@ type PlannedShard struct {
 	// compression and without the container's own end.
 	Samples int64 `json:"samples"`
 	Bytes   int64 `json:"bytes"`
+	// FileBytes is the size of its samples' files.
+	FileBytes int64 `json:"file_bytes"`
 	// Offset and Length say where the records are in the plan.
 	Offset int64 `json:"offset"`
 	Length int64 `json:"length"`
@@ -73,8 +101,10 @@ type PlannedShard struct {
 type Bad struct {
 	Split  string `json:"split,omitempty"`
 	Key    string `json:"key,omitempty"`
-	Path   string `json:"path"`
+	Path   string `json:"path"` // escaped as by sample.Escape
 	Reason string `json:"reason"`
+	// Copies are the names of the copies of the sample's files.
+	Copies []string `json:"copies,omitempty"`
 }
 
 // item is a sample that is to be packed.
@@ -87,7 +117,7 @@ type item struct {
 // prefixes numbers what the names of files begin with: names are long, and mostly
 // the same folder and the entry's path.
 type prefixes struct {
-	list   []string
+	list   [][]byte
 	number map[string]int
 }
 
@@ -103,7 +133,7 @@ func (p *prefixes) of(name, path string) int {
 		if p.number == nil {
 			p.number = map[string]int{}
 		}
-		p.list = append(p.list, prefix)
+		p.list = append(p.list, []byte(prefix))
 		n = len(p.list)
 		p.number[prefix] = n
 	}
@@ -150,10 +180,19 @@ func appendItem(b []byte, p *prefixes, it *item) []byte {
 // errPlan is wrapped by what a broken plan gives.
 var errPlan = errors.New("the plan is damaged; pack again with --restart")
 
+// planFault says that a plan is damaged, unless it could only not be read.
+func planFault(err error) error {
+	var path *fs.PathError
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &path) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errPlan, err)
+}
+
 // decoder reads what the append functions wrote. After a fault it reads zeros.
 type decoder struct {
 	b        []byte
-	prefixes []string
+	prefixes [][]byte
 	bad      bool
 }
 
@@ -193,7 +232,7 @@ func (d *decoder) location(path string) (l source.Location) {
 	case n == 0:
 		l.Name = d.string()
 	case n <= uint64(len(d.prefixes)):
-		l.Name = d.prefixes[n-1] + path
+		l.Name = string(d.prefixes[n-1]) + path
 	default:
 		d.bad = true
 	}
@@ -236,13 +275,14 @@ func (d *decoder) item() (it item) {
 // planWriter writes a plan.
 type planWriter struct {
 	w    io.Writer
+	hash hash.Hash
 	at   int64
 	zw   *zstd.Encoder
 	head []byte
 }
 
 func newPlanWriter(w io.Writer) (*planWriter, error) {
-	p := &planWriter{w: w}
+	p := &planWriter{w: w, hash: sha256.New()}
 	zw, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
 	if err != nil {
 		return nil, err
@@ -255,6 +295,7 @@ func newPlanWriter(w io.Writer) (*planWriter, error) {
 // Write is for the zstd encoder.
 func (p *planWriter) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
+	p.hash.Write(b[:n])
 	p.at += int64(n)
 	return n, err
 }
@@ -277,6 +318,8 @@ func (p *planWriter) footer(f *Footer) error {
 		return err
 	}
 	at := p.at
+	p.hash.Write([]byte(f.Fingerprint))
+	id := p.hash.Sum(nil)
 	p.section()
 	if _, err := p.zw.Write(data); err != nil {
 		return err
@@ -286,15 +329,16 @@ func (p *planWriter) footer(f *Footer) error {
 	}
 	tail := binary.LittleEndian.AppendUint64(nil, uint64(at))
 	tail = binary.LittleEndian.AppendUint64(tail, uint64(p.at-at))
-	_, err = p.Write(tail)
+	_, err = p.Write(append(tail, id...))
 	return err
 }
 
 // plan is a plan that is open for reading, by many goroutines.
 type plan struct {
 	Footer
-	r io.ReaderAt
-	o store.Object
+	id planID
+	r  io.ReaderAt
+	o  store.Object
 }
 
 // openPlan opens the plan of an unfinished data set.
@@ -314,6 +358,31 @@ func openPlan(ctx context.Context, st store.Store) (*plan, error) {
 
 func (p *plan) close() error { return p.o.Close() }
 
+// current says whether p is still the plan of the data set in st, and not dropped or
+// replaced by another run.
+func (p *plan) current(ctx context.Context, st store.Store) error {
+	o, err := st.Open(ctx, planName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errReplaced
+	}
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	var id planID
+	size := o.Info().Size
+	if n, err := o.ReadAt(ctx, id[:], max(0, size-int64(len(id)))); n < len(id) {
+		return err
+	}
+	if id != p.id {
+		return errReplaced
+	}
+	return nil
+}
+
+// errReplaced: another run has finished the data set, or dropped the plan.
+var errReplaced = errors.New("the plan was dropped by another run while this one was at work; give the same command again")
+
 // readPlan reads the footer of a plan of size bytes.
 func readPlan(r io.ReaderAt, size int64) (*plan, error) {
 	read := func(n, at int64) ([]byte, error) {
@@ -322,7 +391,7 @@ func readPlan(r io.ReaderAt, size int64) (*plan, error) {
 		}
 		b := make([]byte, n)
 		if k, err := r.ReadAt(b, at); int64(k) < n {
-			return nil, fmt.Errorf("%w: %w", errPlan, err)
+			return nil, planFault(err)
 		}
 		return b, nil
 	}
@@ -330,7 +399,7 @@ func readPlan(r io.ReaderAt, size int64) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	tail, err := read(16, size-16)
+	tail, err := read(tailSize, size-tailSize)
 	if err != nil {
 		return nil, err
 	}
@@ -347,9 +416,9 @@ func readPlan(r io.ReaderAt, size int64) (*plan, error) {
 		return nil, err
 	}
 	defer zr.Close()
-	p := &plan{r: r}
+	p := &plan{r: r, id: planID(tail[16:])}
 	if err := json.NewDecoder(zr).Decode(&p.Footer); err != nil {
-		return nil, fmt.Errorf("%w: %w", errPlan, err)
+		return nil, planFault(err)
 	}
 	for _, s := range p.Shards {
 		if s.Offset < 0 || s.Length < 0 || s.Offset > at-s.Length || store.CheckName(s.Name) != nil {
@@ -384,7 +453,7 @@ func (p *plan) items(n int) iter.Seq2[item, error] {
 				buf, err = readRecord(r, buf, int(size))
 			}
 			if err != nil {
-				yield(item{}, fmt.Errorf("shard %d, sample %d: %w: %w", n, k, errPlan, err))
+				yield(item{}, fmt.Errorf("shard %d, sample %d: %w", n, k, planFault(err)))
 				return
 			}
 			d := decoder{b: buf, prefixes: p.Prefixes}

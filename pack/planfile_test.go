@@ -78,7 +78,7 @@ func TestPlanFile(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Error("the items come back changed")
 	}
-	if len(p.Prefixes) != 1 || p.Prefixes[0] != "/data/" {
+	if len(p.Prefixes) != 1 || string(p.Prefixes[0]) != "/data/" {
 		t.Errorf("prefixes %q", p.Prefixes)
 	}
 }
@@ -124,7 +124,7 @@ func FuzzItem(f *testing.F) {
 		f.Add(appendItem(nil, &p, &it))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := decoder{b: data, prefixes: []string{"/data/"}}
+		d := decoder{b: data, prefixes: [][]byte{[]byte("/data/")}}
 		it := d.item()
 		if d.bad {
 			return

@@ -23,14 +23,15 @@ type Progress struct {
 	state atomic.Int32
 	// Files and FileBytes count what has been listed.
 	Files, FileBytes atomic.Int64
-	// Shards and Samples say how many the plan has, for all workers; SourceBytes how
-	// many bytes of files they are.
+	// Shards and Samples say how many this worker has to do; SourceBytes how many
+	// bytes of files they are.
 	Shards, Samples, SourceBytes atomic.Int64
 	// DoneShards counts the shards that are finished, found ones included;
 	// DoneSamples and DoneBytes the samples and bytes of files read so far for them.
 	DoneShards, DoneSamples, DoneBytes atomic.Int64
-	// FoundShards counts the shards that an earlier run had finished.
-	FoundShards atomic.Int64
+	// FoundShards counts the shards that an earlier run had finished, FoundBytes the
+	// bytes of their files.
+	FoundShards, FoundBytes atomic.Int64
 	// Bad counts the bad samples and files met so far.
 	Bad atomic.Int64
 }

@@ -10,10 +10,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"shardify/index"
 	"shardify/shard/formats"
@@ -24,6 +24,7 @@ import (
 const (
 	workDir    = ".shardify"
 	planName   = workDir + "/plan"
+	lockPrefix = workDir + "/lock-"
 	donePrefix = workDir + "/done/"
 )
 
@@ -65,15 +66,11 @@ type Result struct {
 // Errors wrap ErrForeign, ErrOther, ErrStopped, ErrBad, ErrTooManyBad, ErrEmpty,
 // source.ErrChanged, store.ErrLocked, store.ErrNoSpace and those of fs.
 func Run(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Result, err error) {
-	env = env.withDefaults()
 	cfg = named(cfg, st).withDefaults()
-	if err := cfg.Validate(); err != nil {
+	if err := errors.Join(cfg.Validate(), env.Validate()); err != nil {
 		return nil, err
 	}
-	fingerprint, err := cfg.fingerprint()
-	if err != nil {
-		return nil, err
-	}
+	env = env.withDefaults()
 	found, err := look(ctx, st)
 	if err != nil {
 		return nil, err
@@ -81,7 +78,7 @@ func Run(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Result, e
 	if found.manifest != nil {
 		return finished(ctx, st, found.manifest, cfg)
 	}
-	unlock, err := st.Lock(ctx, fmt.Sprintf("%s/lock-%d-of-%d", workDir, env.Worker, env.Of), owner())
+	unlock, err := st.Lock(ctx, fmt.Sprintf("%s%d-of-%d", lockPrefix, env.Worker, env.Of), owner())
 	if errors.Is(err, store.ErrLocked) {
 		return nil, fmt.Errorf("%s is being packed by another run: %w", st.URL(), err)
 	}
@@ -89,21 +86,9 @@ func Run(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Result, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	// The other run may have finished between the look and the lock.
-	if found, err = look(ctx, st); err != nil {
-		return nil, err
-	}
-	if found.manifest != nil {
-		return finished(ctx, st, found.manifest, cfg)
-	}
-	if env.Of == 1 {
-		if err := st.Sweep(ctx, ""); err != nil {
+	if env.Restart {
+		if err := restart(ctx, st, env); err != nil {
 			return nil, err
-		}
-		if env.Restart {
-			if err := restart(ctx, st); err != nil {
-				return nil, err
-			}
 		}
 	}
 	src, err := cfg.Source.open(env)
@@ -111,15 +96,38 @@ func Run(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Result, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, src.close()) }()
-	p, err := thePlan(ctx, st, src, cfg, env, fingerprint)
+	p, err := thePlan(ctx, st, src, cfg, env)
+	if errors.Is(err, errFinished) {
+		return again(ctx, st, cfg)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
 	if err := packAll(ctx, st, p, src, env); err != nil {
+		if errors.Is(err, errReplaced) {
+			if result, e := again(ctx, st, cfg); e == nil {
+				return result, nil
+			}
+		}
 		return nil, err
 	}
 	return commit(ctx, st, p, env)
+}
+
+// errFinished: another run has written the manifest meanwhile.
+var errFinished = errors.New("finished by another run")
+
+// again looks once more at a data set that another run has finished meanwhile.
+func again(ctx context.Context, st store.Store, cfg Config) (*Result, error) {
+	found, err := look(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	if found.manifest == nil {
+		return nil, errReplaced
+	}
+	return finished(ctx, st, found.manifest, cfg)
 }
 
 // owner is what a lock says of who holds it.
@@ -152,25 +160,31 @@ func look(ctx context.Context, st store.Store) (f found, err error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return f, err
 	}
-	other := ""
+	switch o, err := st.Open(ctx, planName); {
+	case err == nil:
+		f.plan = true
+		return f, o.Close()
+	case !errors.Is(err, fs.ErrNotExist):
+		return f, err
+	}
+	// Without a plan, only locks can be ours.
+	foreign := ""
 	for info, err := range st.List(ctx, "") {
 		if err != nil {
 			return f, err
 		}
-		if strings.HasPrefix(info.Name, workDir+"/") {
-			f.plan = f.plan || info.Name == planName
-			other = ""
-			break
+		if info.Name == index.ManifestName { // committed since we looked
+			return look(ctx, st)
 		}
-		if other == "" {
-			other = info.Name
+		if !strings.HasPrefix(info.Name, workDir+"/") {
+			foreign = cmp.Or(foreign, info.Name)
 		}
-		if info.Name > workDir+"/" {
-			break // sorted: nothing of ours will come
+		if foreign != "" && info.Name > index.ManifestName {
+			break // sorted: there is no manifest
 		}
 	}
-	if other != "" {
-		return f, fmt.Errorf("%s %w: it has %q; choose another destination, or an empty one", st.URL(), ErrForeign, other)
+	if foreign != "" {
+		return f, fmt.Errorf("%s %w: it has %q; choose another destination, or an empty one", st.URL(), ErrForeign, foreign)
 	}
 	return f, nil
 }
@@ -206,12 +220,20 @@ func sameOptions(st store.Store, m *index.Manifest, cfg Config) error {
 }
 
 // restart drops an unfinished data set: the shards of its plan, and the plan.
-func restart(ctx context.Context, st store.Store) error {
+func restart(ctx context.Context, st store.Store, env Env) (err error) {
+	unlock, err := lock(ctx, st, "plan", env)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	var names []string
 	p, err := openPlan(ctx, st)
 	switch {
 	case err == nil:
 		f, err := formats.Parse(p.Config.Format)
+		if err == nil {
+			err = p.alone(ctx, st)
+		}
 		if err != nil {
 			return errors.Join(err, p.close())
 		}
@@ -222,13 +244,20 @@ func restart(ctx context.Context, st store.Store) error {
 			return err
 		}
 	case errors.Is(err, fs.ErrNotExist):
+		return nil
 	case errors.Is(err, errPlan):
 		// Its done records name what there is.
-		for rec, err := range records(ctx, st) {
+		for info, err := range st.List(ctx, donePrefix) {
 			if err != nil {
 				return err
 			}
-			names = append(names, rec.Shard.Name, rec.Shard.Index.Name)
+			rec, err := readDone(ctx, st, info.Name)
+			if err != nil {
+				return err
+			}
+			if rec != nil {
+				names = append(names, rec.Shard.Name, rec.Shard.Index.Name)
+			}
 		}
 	default:
 		return err
@@ -249,17 +278,66 @@ func restart(ctx context.Context, st store.Store) error {
 	return nil
 }
 
+// alone makes sure that nobody is writing a shard of the plan. A run that is about
+// to will find the plan gone, and stop.
+func (p *plan) alone(ctx context.Context, st store.Store) error {
+	for n := range p.Shards {
+		unlock, err := st.Lock(ctx, shardLock(n), owner())
+		if errors.Is(err, store.ErrLocked) {
+			return fmt.Errorf("%s is being packed by another run: %w", st.URL(), err)
+		}
+		if err != nil {
+			return err
+		}
+		if err := unlock(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func shardLock(n int) string { return fmt.Sprintf("%sshard-%d", lockPrefix, n) }
+
+// sameRun says whether the unfinished data set in st is what cfg makes.
+func sameRun(ctx context.Context, st store.Store, cfg Config, env Env) error {
+	p, err := openPlan(ctx, st)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	return p.madeBy(st, cfg, env)
+}
+
+// madeBy says whether p is the plan of cfg.
+func (p *plan) madeBy(st store.Store, cfg Config, env Env) error {
+	fingerprint, err := cfg.fingerprint()
+	if err != nil {
+		return err
+	}
+	if p.Fingerprint != fingerprint {
+		return fmt.Errorf("%s %w, unfinished, begun from other files or with other options; repeat that command to finish it, or give --restart to drop it", st.URL(), ErrOther)
+	}
+	if p.Tool != env.Tool {
+		return fmt.Errorf("%s %w, unfinished, begun by %q, and this is %q; finish it with that, or give --restart to drop it", st.URL(), ErrOther, p.Tool, env.Tool)
+	}
+	return nil
+}
+
 // thePlan opens the plan of the unfinished data set in st, or makes it. Of several
-// workers the first makes it while the others wait.
-func thePlan(ctx context.Context, st store.Store, src sources, cfg Config, env Env, fingerprint string) (*plan, error) {
+// workers the first makes it while the others wait. A data set that is finished
+// meanwhile is errFinished.
+func thePlan(ctx context.Context, st store.Store, src sources, cfg Config, env Env) (*plan, error) {
 	for {
 		p, err := openPlan(ctx, st)
 		if err == nil {
-			if p.Fingerprint != fingerprint {
-				p.close()
-				return nil, fmt.Errorf("%s %w, unfinished, begun from other files or with other options; repeat that command to finish it, or give --restart to drop it", st.URL(), ErrOther)
+			err := p.madeBy(st, cfg, env)
+			if err == nil && !slices.Equal(p.Sources, src.kinds()) {
+				err = fmt.Errorf("%s %w, unfinished, whose sources were %q and now are %q; put them back, or give --restart to drop it", st.URL(), ErrOther, p.Sources, src.kinds())
 			}
-			env.Progress.planned(p)
+			if err != nil {
+				return nil, errors.Join(err, p.close())
+			}
+			env.Progress.planned(p, env)
 			return p, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -279,7 +357,7 @@ func thePlan(ctx context.Context, st store.Store, src sources, cfg Config, env E
 // lock takes a lock that workers hold for a moment, and waits for it.
 func lock(ctx context.Context, st store.Store, name string, env Env) (unlock func() error, err error) {
 	for {
-		unlock, err := st.Lock(ctx, workDir+"/lock-"+name, owner())
+		unlock, err := st.Lock(ctx, lockPrefix+name, owner())
 		if !errors.Is(err, store.ErrLocked) {
 			return unlock, err
 		}
@@ -293,12 +371,15 @@ func lock(ctx context.Context, st store.Store, name string, env Env) (unlock fun
 	}
 }
 
+// writePlan makes the plan, under its lock.
 func writePlan(ctx context.Context, st store.Store, src sources, cfg Config, env Env) error {
-	switch o, err := st.Open(ctx, planName); {
-	case err == nil: // made while we waited for the lock
-		return o.Close()
-	case !errors.Is(err, fs.ErrNotExist):
+	switch found, err := look(ctx, st); {
+	case err != nil:
 		return err
+	case found.manifest != nil:
+		return errFinished
+	case found.plan: // made while we waited for the lock
+		return nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -322,40 +403,32 @@ func writePlan(ctx context.Context, st store.Store, src sources, cfg Config, env
 	return w.Commit(ctx)
 }
 
-// planned takes over what the plan says.
-func (p *Progress) planned(pl *plan) {
+// planned takes over what the plan says. What is to be done is this worker's part.
+func (p *Progress) planned(pl *plan, env Env) {
 	p.Files.Store(pl.Files)
 	p.FileBytes.Store(pl.FileBytes)
-	p.SourceBytes.Store(pl.FileBytes)
 	p.Bad.Store(int64(len(pl.Bad)))
-	p.Shards.Store(int64(len(pl.Shards)))
-	samples := int64(0)
-	for i := range pl.Shards {
-		samples += pl.Shards[i].Samples
+	var shards, samples, size int64
+	for n := env.Worker; n < len(pl.Shards); n += env.Of {
+		shards++
+		samples += pl.Shards[n].Samples
+		size += pl.Shards[n].FileBytes
 	}
+	p.Shards.Store(shards)
 	p.Samples.Store(samples)
+	p.SourceBytes.Store(size)
 }
 
 // packAll packs the shards that are this worker's and not yet done.
 func packAll(ctx context.Context, st store.Store, pl *plan, src sources, env Env) error {
 	env.Progress.phase(PhasePack)
-	format, err := formats.Parse(pl.Config.Format)
+	todo, err := unfinished(ctx, st, pl, env)
 	if err != nil {
 		return err
 	}
-	finished, err := finishedShards(ctx, st, pl, env.Progress)
+	pk, err := newPacker(st, pl, src, env)
 	if err != nil {
 		return err
-	}
-	var todo []int
-	for n := range pl.Shards {
-		if n%env.Of == env.Worker && !finished[n] {
-			todo = append(todo, n)
-		}
-	}
-	pk := &packer{
-		st: st, plan: pl, sources: src, env: env, format: format,
-		memory: semaphore.NewWeighted(env.Memory),
 	}
 	// Few shards at a time, so that a run that is stopped has finished most; two at
 	// least, so that one can be made durable while another is written.
@@ -363,107 +436,148 @@ func packAll(ctx context.Context, st store.Store, pl *plan, src sources, env Env
 	readers := (env.Workers-1)/atOnce + 1
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
-	stopped := false
+	var stopped atomic.Bool
 	for _, n := range todo {
-		select {
-		case <-env.Stop:
-			stopped = true
-		default:
-		}
-		if stopped || ctx.Err() != nil {
-			break
-		}
 		g.Go(func() error {
-			rec, err := pk.shard(ctx, n, readers)
-			if err != nil {
-				return err
+			select {
+			case <-env.Stop:
+				stopped.Store(true)
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			default:
+				return pk.one(ctx, n, readers)
 			}
-			data, err := json.Marshal(rec)
-			if err != nil {
-				return err
-			}
-			if err := store.WriteAll(ctx, st, doneName(n), data); err != nil {
-				return err
-			}
-			env.Progress.DoneShards.Add(1)
-			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if stopped {
+	if stopped.Load() {
 		return ErrStopped
 	}
 	return nil
 }
 
-func doneName(n int) string { return fmt.Sprintf("%s%06d", donePrefix, n) }
-
-// finishedShards says which shards have a record and are there.
-func finishedShards(ctx context.Context, st store.Store, pl *plan, progress *Progress) ([]bool, error) {
-	sizes := map[string]int64{}
-	records := map[string]bool{}
-	for info, err := range st.List(ctx, "") {
-		if err != nil {
-			return nil, err
-		}
-		if strings.HasPrefix(info.Name, donePrefix) {
-			records[info.Name] = true
-		} else if !strings.HasPrefix(info.Name, index.QuarantinePrefix) {
-			sizes[info.Name] = info.Size
+// one packs shard n and leaves its record. The shard's lock keeps other runs from
+// it, whatever their share of the work is.
+func (p *packer) one(ctx context.Context, n, readers int) (err error) {
+	unlock, err := p.st.Lock(ctx, shardLock(n), owner())
+	if errors.Is(err, store.ErrLocked) {
+		return nil // theirs; without its record, nobody commits
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	if err := p.plan.current(ctx, p.st); err != nil {
+		return err
+	}
+	name := p.plan.Shards[n].Name
+	for _, name := range []string{name, indexName(name, p.format), doneName(n)} {
+		if err := p.st.Sweep(ctx, name); err != nil { // what a killed run left
+			return err
 		}
 	}
-	finished := make([]bool, len(pl.Shards))
-	for n := range pl.Shards {
-		if !records[doneName(n)] {
-			continue
-		}
-		rec, err := readDone(ctx, st, doneName(n))
-		if err != nil {
-			return nil, err
-		}
-		there := func(f *index.File) bool {
-			size, ok := sizes[f.Name]
-			return ok && size == f.Bytes
-		}
-		if rec.Fingerprint == pl.Fingerprint && rec.Shard.Name == pl.Shards[n].Name && there(&rec.Shard.File) && there(&rec.Shard.Index) {
-			finished[n] = true
-			progress.FoundShards.Add(1)
-			progress.DoneShards.Add(1)
-			progress.DoneSamples.Add(rec.Samples)
-			progress.DoneBytes.Add(rec.Bytes)
-			progress.Bad.Add(int64(len(rec.Bad)))
-		}
+	rec, err := p.shard(ctx, n, readers)
+	if err != nil {
+		return err
 	}
-	return finished, nil
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	if err := store.WriteAll(ctx, p.st, doneName(n), data); err != nil {
+		return err
+	}
+	p.env.Progress.DoneShards.Add(1)
+	return nil
 }
 
-func readDone(ctx context.Context, st store.Store, name string) (*done, error) {
-	data, err := store.ReadAll(ctx, st, name, maxDone)
-	if err != nil {
+func doneName(n int) string { return fmt.Sprintf("%s%06d", donePrefix, n) }
+
+// listing is what lies in a store: which shards have a record, and the files' sizes.
+type listing struct {
+	records map[string]bool
+	sizes   map[string]int64
+}
+
+func list(ctx context.Context, st store.Store) (listing, error) {
+	l := listing{map[string]bool{}, map[string]int64{}}
+	for info, err := range st.List(ctx, "") {
+		switch {
+		case err != nil:
+			return l, err
+		case strings.HasPrefix(info.Name, donePrefix):
+			l.records[info.Name] = true
+		case !strings.HasPrefix(info.Name, index.QuarantinePrefix):
+			l.sizes[info.Name] = info.Size
+		}
+	}
+	return l, nil
+}
+
+// done returns the record of shard n if it has one that is of this plan and its
+// files are there; otherwise nil.
+func (l listing) done(ctx context.Context, st store.Store, pl *plan, n int) (*done, error) {
+	if !l.records[doneName(n)] {
+		return nil, nil
+	}
+	rec, err := readDone(ctx, st, doneName(n))
+	if err != nil || rec == nil {
 		return nil, err
 	}
-	rec := new(done)
-	if err := json.Unmarshal(data, rec); err != nil {
-		return nil, fmt.Errorf("%s/%s: %w: pack again with --restart", st.URL(), name, err)
+	there := func(f *index.File) bool {
+		size, ok := l.sizes[f.Name]
+		return ok && size == f.Bytes
+	}
+	if rec.Plan != pl.id || rec.Shard.Name != pl.Shards[n].Name || !there(&rec.Shard.File) || !there(&rec.Shard.Index) {
+		return nil, nil
 	}
 	return rec, nil
 }
 
-// records yields the records of all finished shards, in order.
-func records(ctx context.Context, st store.Store) func(func(*done, error) bool) {
-	return func(yield func(*done, error) bool) {
-		for info, err := range st.List(ctx, donePrefix) {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if rec, err := readDone(ctx, st, info.Name); !yield(rec, err) || err != nil {
-				return
-			}
-		}
+// unfinished returns the shards that are this worker's and not done.
+func unfinished(ctx context.Context, st store.Store, pl *plan, env Env) (todo []int, err error) {
+	l, err := list(ctx, st)
+	if err != nil {
+		return nil, err
 	}
+	progress := env.Progress
+	for n := env.Worker; n < len(pl.Shards); n += env.Of {
+		rec, err := l.done(ctx, st, pl, n)
+		if err != nil {
+			return nil, err
+		}
+		if rec == nil {
+			todo = append(todo, n)
+			continue
+		}
+		progress.FoundShards.Add(1)
+		progress.DoneShards.Add(1)
+		progress.DoneSamples.Add(rec.Samples)
+		progress.FoundBytes.Add(rec.Bytes)
+		progress.DoneBytes.Add(rec.Bytes)
+		progress.Bad.Add(int64(len(rec.Bad)))
+	}
+	return todo, nil
+}
+
+// readDone reads a record; nil if it is damaged or gone, so that its shard is done
+// again.
+func readDone(ctx context.Context, st store.Store, name string) (*done, error) {
+	data, err := store.ReadAll(ctx, st, name, maxDone)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	rec := new(done)
+	if json.Unmarshal(data, rec) != nil {
+		return nil, nil
+	}
+	return rec, nil
 }
 
 // commit writes the manifest if every shard is done, and clears away what packing
@@ -490,7 +604,13 @@ func commit(ctx context.Context, st store.Store, pl *plan, env Env) (_ *Result, 
 	if err != nil {
 		return nil, err
 	}
-	if err := st.Sweep(ctx, ""); err != nil { // what killed workers left
+	// Nobody plans anew between the manifest and the end.
+	unlockPlan, err := lock(ctx, st, "plan", env)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, unlockPlan()) }()
+	if err := pl.current(ctx, st); err != nil {
 		return nil, err
 	}
 	if len(bad) > 0 {
@@ -499,6 +619,9 @@ func commit(ctx context.Context, st store.Store, pl *plan, env Env) (_ *Result, 
 		}
 	}
 	if err := store.WriteAll(ctx, st, index.ManifestName, data); err != nil {
+		return nil, err
+	}
+	if err := st.Sweep(ctx, ""); err != nil { // what killed runs left
 		return nil, err
 	}
 	if err := clearWork(ctx, st); err != nil {
@@ -523,19 +646,25 @@ func assemble(ctx context.Context, st store.Store, pl *plan, env Env) (*index.Ma
 		Tool: env.Tool, Name: cfg.Name, Container: format.Container.Name(), Compression: format.Compression,
 		Options: options, Classes: pl.Classes,
 	}
-	bad := slices.Clone(pl.Bad)
+	l, err := list(ctx, st)
+	if err != nil {
+		return nil, nil, err
+	}
 	missing := 0
 	for n := range pl.Shards {
-		rec, err := readDone(ctx, st, doneName(n))
-		if errors.Is(err, fs.ErrNotExist) {
+		if !l.records[doneName(n)] {
 			missing++
-			continue
 		}
+	}
+	bad := slices.Clone(pl.Bad)
+	for n := 0; n < len(pl.Shards) && missing == 0; n++ {
+		rec, err := l.done(ctx, st, pl, n)
 		if err != nil {
 			return nil, nil, err
 		}
-		if rec.Fingerprint != pl.Fingerprint {
-			return nil, nil, fmt.Errorf("%s: shard %q is of another run; pack again with --restart", st.URL(), rec.Shard.Name)
+		if rec == nil {
+			missing++
+			break
 		}
 		split := pl.Shards[n].Split
 		if len(m.Splits) == 0 || m.Splits[len(m.Splits)-1].Name != split {
@@ -549,6 +678,9 @@ func assemble(ctx context.Context, st store.Store, pl *plan, env Env) (*index.Ma
 	}
 	if missing > 0 {
 		return nil, nil, fmt.Errorf("%w: %d of %d", ErrIncomplete, missing, len(pl.Shards))
+	}
+	if m.Samples() == 0 {
+		return nil, nil, fmt.Errorf("%w: all %d are bad, the first: %q: %s; --check none takes them as they are, with --restart", ErrEmpty, len(bad), bad[0].Path, bad[0].Reason)
 	}
 	return m, bad, nil
 }
@@ -582,7 +714,7 @@ func clearWork(ctx context.Context, st store.Store) error {
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(info.Name, workDir+"/lock-") {
+		if strings.HasPrefix(info.Name, lockPrefix) {
 			locks = append(locks, info.Name)
 			continue
 		}

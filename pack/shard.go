@@ -3,12 +3,17 @@ package pack
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -32,9 +37,9 @@ var ErrBad = errors.New("bad file")
 
 // done is the record of a finished shard.
 type done struct {
-	Fingerprint string      `json:"fingerprint"`
-	Shard       index.Shard `json:"shard"`
-	Bad         []Bad       `json:"bad,omitempty"`
+	Plan  planID      `json:"plan"`
+	Shard index.Shard `json:"shard"`
+	Bad   []Bad       `json:"bad,omitempty"`
 	// Samples and Bytes are what was read for it, for the progress of a later run.
 	Samples int64 `json:"samples"`
 	Bytes   int64 `json:"bytes"`
@@ -47,14 +52,27 @@ type packer struct {
 	sources sources
 	env     Env
 	format  formats.Format
-	memory  *semaphore.Weighted // env.Memory bytes of samples
+	memory  *semaphore.Weighted // env.Memory bytes of buffers
+	buffers buffers
+	bad     atomic.Int64 // bad samples met, over all shards
+}
+
+func newPacker(st store.Store, pl *plan, src sources, env Env) (*packer, error) {
+	format, err := formats.Parse(pl.Config.Format)
+	if err != nil {
+		return nil, err
+	}
+	return &packer{
+		st: st, plan: pl, sources: src, env: env, format: format,
+		memory: semaphore.NewWeighted(env.Memory), buffers: buffers{most: env.Memory},
+	}, nil
 }
 
 // job is a sample on its way from the plan to the shard.
 type job struct {
 	it     item
 	size   int64 // of its files
-	weight int64 // what it holds of the packer's memory
+	weight int64 // what its buffer holds of the packer's memory
 	ready  chan struct{}
 	buf    []byte
 	sample sample.Sample
@@ -69,9 +87,6 @@ type job struct {
 // jobsAhead is how many samples a reading goroutine may be ahead of the writer:
 // enough that tiny files do not wait for each other, while memory bounds large ones.
 const jobsAhead = 64
-
-// keepBuffer is the size up to which a job's buffer is kept for the next sample.
-const keepBuffer = 4 << 20
 
 // shard packs shard n with readers goroutines that read and check, and returns its
 // record. The shard and its index are committed; the record is the caller's to
@@ -92,14 +107,14 @@ func (p *packer) write(ctx context.Context, n, readers int) (*done, error) {
 		return nil, err
 	}
 	defer w.abort()
-	rec := &done{Fingerprint: p.plan.Fingerprint}
+	rec := &done{Plan: p.plan.id}
 	if err := p.samples(ctx, n, readers, func(j *job) error {
 		rec.Samples++
 		rec.Bytes += j.size
 		if j.reason == "" {
 			return w.sample(j)
 		}
-		return p.bad(ctx, rec, planned.Split, j)
+		return p.leaveOut(ctx, rec, planned.Split, j)
 	}); err != nil {
 		return nil, err
 	}
@@ -107,30 +122,45 @@ func (p *packer) write(ctx context.Context, n, readers int) (*done, error) {
 	return rec, err
 }
 
-// bad deals with a bad sample.
-func (p *packer) bad(ctx context.Context, rec *done, split string, j *job) error {
+// leaveOut deals with a bad sample.
+func (p *packer) leaveOut(ctx context.Context, rec *done, split string, j *job) error {
 	cfg := &p.plan.Config
 	if cfg.OnBad == OnBadFail {
 		return fmt.Errorf("%w: %q: %s; mend or remove it, or choose --on-bad skip or quarantine", ErrBad, j.path, j.reason)
 	}
-	if len(rec.Bad) == maxBad {
+	if p.bad.Add(1) > maxBad {
 		return ErrTooManyBad
 	}
 	p.env.Progress.Bad.Add(1)
-	rec.Bad = append(rec.Bad, Bad{Split: split, Key: j.it.key, Path: j.path, Reason: j.reason})
+	rec.Bad = append(rec.Bad, Bad{Split: split, Key: j.it.key, Path: sample.Escape(j.path), Reason: j.reason})
 	if cfg.OnBad != OnBadQuarantine {
 		return nil
 	}
+	bad := &rec.Bad[len(rec.Bad)-1]
 	for i := range j.sample.Fields {
 		if j.paths[i] == "" {
 			continue
 		}
-		name := index.QuarantinePrefix + path.Clean("/" + j.paths[i])[1:] // shards of others have names like ./x
-		if err := store.WriteAll(ctx, p.st, name, j.sample.Fields[i].Data); err != nil {
+		name, err := p.quarantine(ctx, j.paths[i], j.sample.Fields[i].Data)
+		if err != nil {
 			return err
 		}
+		bad.Copies = append(bad.Copies, name)
 	}
 	return nil
+}
+
+// quarantine writes a copy of a bad sample's file, under its own path or, where no
+// file can be called so, under the digest of the path. It returns the copy's name.
+func (p *packer) quarantine(ctx context.Context, file string, data []byte) (string, error) {
+	name := index.QuarantinePrefix + path.Clean("/" + file)[1:] // shards of others have names like ./x
+	err := store.WriteAll(ctx, p.st, name, data)
+	if err == nil || ctx.Err() != nil || errors.Is(err, store.ErrNoSpace) || errors.Is(err, fs.ErrPermission) {
+		return name, err
+	}
+	sum := sha256.Sum256([]byte(file))
+	name = index.QuarantinePrefix + hex.EncodeToString(sum[:])
+	return name, store.WriteAll(ctx, p.st, name, data)
 }
 
 // samples reads the samples of shard n, a few at once, and hands them to each in
@@ -161,7 +191,7 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 			for i := range it.fields {
 				j.size += it.fields[i].Size
 			}
-			j.weight = min(j.size, p.env.Memory)
+			j.weight = min(class(j.size), p.env.Memory)
 			if err := p.memory.Acquire(ctx, j.weight); err != nil {
 				return context.Cause(ctx)
 			}
@@ -199,10 +229,9 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 			}
 			p.env.Progress.DoneSamples.Add(1)
 			p.env.Progress.DoneBytes.Add(j.size)
+			p.buffers.put(j.buf)
+			j.buf = nil
 			p.memory.Release(j.weight)
-			if cap(j.buf) > keepBuffer {
-				j.buf = nil
-			}
 			free <- j
 		}
 		return nil
@@ -219,15 +248,10 @@ func (p *packer) read(ctx context.Context, j *job, check *checker) {
 		j.facts.LabelName = p.plan.Classes[it.label]
 	}
 	j.sample.Key, j.sample.Fields, j.paths = it.key, j.sample.Fields[:0], j.paths[:0]
-	if int64(cap(j.buf)) < j.size {
-		j.buf = make([]byte, j.size+j.size/4)
-	}
-	rest := j.buf[:0:cap(j.buf)]
+	j.buf = p.buffers.get(j.size)
+	rest := j.buf
 	for i := range it.fields {
 		f := &it.fields[i]
-		if f.Name == labelField && it.label >= 0 {
-			continue // written anew
-		}
 		data := f.Inline
 		if f.Location.Name != "" {
 			var err error
@@ -245,6 +269,12 @@ func (p *packer) read(ctx context.Context, j *job, check *checker) {
 			if n := len(data); n <= cap(rest) {
 				rest = rest[n:n:cap(rest)]
 			}
+		}
+		if f.Name == labelField && it.label >= 0 { // written anew
+			if text := strings.TrimSpace(string(data)); text != strconv.FormatInt(it.label, 10) {
+				j.reason, j.path = fmt.Sprintf("it says that the class is %q, and by its folder or table it is %d", sample.Shorten(text), it.label), f.Path
+			}
+			continue
 		}
 		j.sample.Fields = append(j.sample.Fields, sample.Field{Name: f.Name, Data: data})
 		path := "" // a value of a table has none
@@ -278,7 +308,7 @@ func (p *packer) look(j *job, check *checker) {
 		if err != nil {
 			j.reason = err.Error()
 			if j.path = sample.Unescape(j.paths[i]); j.path == "" {
-				j.path = sample.Join(j.it.key, fields[i].Name)
+				j.path = sample.Unescape(sample.Join(j.it.key, fields[i].Name))
 			}
 			return
 		}

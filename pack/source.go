@@ -58,6 +58,9 @@ func (s Source) Validate() error {
 	if !listed && len(s.Paths) == 0 {
 		fault("no source")
 	}
+	if len(s.Paths) > 1<<16 {
+		fault("%d sources, of which there can be 65,536", len(s.Paths))
+	}
 	if s.Table == "" && (s.PathColumn != "" || s.LabelColumn != "" || s.SplitColumn != "" || s.KeyColumn != "") {
 		fault("columns are given but no table")
 	}
@@ -74,6 +77,26 @@ func (s Source) folder(env Env) folder.Config {
 
 // sources are what is packed, open.
 type sources []source.Source
+
+// folders are where the files lie.
+func (s Source) folders() []string {
+	switch {
+	case len(s.Paths) > 0:
+		return s.Paths
+	case s.Table != "":
+		return []string{filepath.Dir(s.Table)}
+	}
+	return []string{"."}
+}
+
+// kinds tells them apart as far as reading a plan's locations needs it.
+func (s sources) kinds() []string {
+	out := make([]string, len(s))
+	for i, src := range s {
+		out[i] = fmt.Sprintf("%T", src)
+	}
+	return out
+}
 
 // close ends their use.
 func (s sources) close() error {
