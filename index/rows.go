@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
@@ -194,15 +195,19 @@ func readColumns[T any](r io.ReaderAt, size int64) (rows []T, err error) {
 	}
 	pr := parquet.NewGenericReader[T](f)
 	defer pr.Close()
-	rows = make([]T, n)
-	for done := 0; done < len(rows); {
-		k, err := pr.Read(rows[done:])
-		done += k
-		if err != nil && !(errors.Is(err, io.EOF) && done == len(rows)) {
-			return nil, fmt.Errorf("index %w: row %d: %w", ErrInvalid, done, err)
+	// The footer's number is believed only as rows come.
+	rows = make([]T, 0, min(n, rowGroup))
+	for int64(len(rows)) < n {
+		if len(rows) == cap(rows) {
+			rows = slices.Grow(rows, int(min(n-int64(len(rows)), int64(len(rows)))))
 		}
-		if k == 0 && done < len(rows) {
-			return nil, fmt.Errorf("index %w: %d rows of %d", ErrInvalid, done, len(rows))
+		k, err := pr.Read(rows[len(rows):min(int64(cap(rows)), n)])
+		rows = rows[:len(rows)+k]
+		if err != nil && !(errors.Is(err, io.EOF) && int64(len(rows)) == n) {
+			return nil, fmt.Errorf("index %w: row %d: %w", ErrInvalid, len(rows), err)
+		}
+		if k == 0 {
+			return nil, fmt.Errorf("index %w: %d rows of %d", ErrInvalid, len(rows), n)
 		}
 	}
 	return rows, nil

@@ -16,6 +16,7 @@ import (
 	"shardify/dataset"
 	"shardify/index"
 	"shardify/sample"
+	"shardify/source"
 	"shardify/store"
 	"shardify/store/file"
 )
@@ -33,7 +34,7 @@ type Report struct {
 	// has any, or has a name, by class number.
 	Unlabelled int64                `json:"unlabelled"`
 	Labels     []dataset.LabelCount `json:"labels,omitempty"`
-	// Fields counts the samples that have each field.
+	// Fields counts the samples that have each field of the source.
 	Fields []index.FieldStat `json:"fields"`
 	// Formats counts the images of each format and colour space ("jpeg RGB").
 	Formats []dataset.NameCount `json:"formats,omitempty"`
@@ -152,16 +153,18 @@ func (p *packer) survey(ctx context.Context, r *Report) error {
 			p.env.Progress.Bad.Add(1)
 			return nil
 		}
-		for _, f := range j.sample.Fields {
-			fields.Merge([]index.FieldStat{{Name: f.Name, Count: 1, Bytes: int64(len(f.Data))}})
+		for i := range j.it.fields {
+			f := &j.it.fields[i]
+			fields.Merge([]index.FieldStat{{Name: f.Name, Count: 1, Bytes: f.Size}})
 		}
 		if j.it.label < 0 {
 			r.Unlabelled++
 		}
-		if j.facts.Image < 0 {
+		image := sample.Image(j.it.fields, func(f source.FieldEntry) string { return f.Name })
+		if image < 0 {
 			return nil
 		}
-		r.ImageBytes.Add(int64(len(j.sample.Fields[j.facts.Image].Data)))
+		r.ImageBytes.Add(j.it.fields[image].Size)
 		if j.facts.Format != "" {
 			counts[j.facts.Format+" "+j.facts.Colorspace]++
 			r.Width.Add(int64(j.facts.Width))
@@ -169,12 +172,16 @@ func (p *packer) survey(ctx context.Context, r *Report) error {
 		}
 		return nil
 	}
+	visit := p.samples
+	if p.plan.Config.Check == CheckNone {
+		visit = p.planned // what the plan says is all there is to tell
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	atOnce := min(max(p.env.Workers/2, 2), len(p.plan.Shards))
 	g.SetLimit(atOnce)
 	for n := range p.plan.Shards {
 		g.Go(func() error {
-			return p.samples(ctx, n, (p.env.Workers-1)/atOnce+1, func(j *job) error { return see(p.plan.Shards[n].Split, j) })
+			return visit(ctx, n, (p.env.Workers-1)/atOnce+1, func(j *job) error { return see(p.plan.Shards[n].Split, j) })
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -189,6 +196,19 @@ func (p *packer) survey(ctx context.Context, r *Report) error {
 	}
 	sortBad(r.Bad)
 	return nil
+}
+
+// planned visits the samples of shard n without reading them.
+func (p *packer) planned(ctx context.Context, n, _ int, each func(*job) error) error {
+	for it, err := range p.plan.items(n) {
+		if err != nil {
+			return err
+		}
+		if err := each(&job{it: it}); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
 }
 
 func splitReports(pl *plan) (out []SplitReport) {

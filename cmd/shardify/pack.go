@@ -16,6 +16,7 @@ import (
 	"shardify/index"
 	"shardify/pack"
 	"shardify/shard/formats"
+	"shardify/source"
 	"shardify/store"
 	"shardify/store/open"
 )
@@ -41,7 +42,10 @@ kept, and without manifest.json nobody takes DST for a data set. The result does
 depend on --workers or on interruptions, byte for byte.
 
 Several machines: give each the same command with --worker 0/8, 1/8, ... They share
-only SRC and DST; the last one writes the manifest. Any of them may be run again.`
+only SRC and DST; the last one writes the manifest. Any of them may be run again.
+
+Exit code 3 says that the data set is finished and that bad files were left out of
+it; DST/bad.jsonl lists them.`
 
 // packOptions are the flags of pack.
 type packOptions struct {
@@ -201,7 +205,7 @@ func runPack(ctx context.Context, o *packOptions, dst string, s streams) error {
 		report, err := pack.DryRun(ctx, st, o.config, o.env)
 		ui.stop()
 		if err != nil {
-			return packHint(err)
+			return ui.failed(packHint(err))
 		}
 		return printReport(s, report, st, o.json)
 	}
@@ -219,7 +223,7 @@ func runPack(ctx context.Context, o *packOptions, dst string, s streams) error {
 		return ui.part(err)
 	}
 	if err != nil {
-		return packHint(err)
+		return ui.failed(packHint(err))
 	}
 	return ui.result(result, st)
 }
@@ -229,6 +233,8 @@ func packHint(err error) error {
 	switch {
 	case errors.Is(err, pack.ErrStopped), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w; what is finished is kept: give the same command again to go on", err)
+	case errors.Is(err, source.ErrChanged):
+		return fmt.Errorf("%w; put it back as it was and give the same command again, or give --restart to begin anew with the files as they are", err)
 	case errors.Is(err, store.ErrNoSpace):
 		return fmt.Errorf("%w; finished shards are kept: make room and give the same command again", err)
 	}
@@ -255,7 +261,7 @@ func newPackUI(o *packOptions, s streams) *packUI {
 
 // event is a line of --json.
 type event struct {
-	Event   string  `json:"event"` // "progress", "part" or "done"
+	Event   string  `json:"event"` // "progress", "part", "done" or "error"
 	Phase   string  `json:"phase,omitempty"`
 	Seconds float64 `json:"seconds"`
 	// Files and bytes listed.
@@ -268,7 +274,21 @@ type event struct {
 	DoneShards  int64 `json:"done_shards"`
 	DoneBytes   int64 `json:"done_bytes"`
 	Bad         int64 `json:"bad"`
-	Already     bool  `json:"already,omitempty"`
+	// Of "done": the data set was finished before; its splits; where bad files are
+	// listed; how many files are no images and belong to none.
+	Already bool         `json:"already,omitempty"`
+	Splits  []splitEvent `json:"splits,omitempty"`
+	BadList string       `json:"bad_list,omitempty"`
+	Ignored int64        `json:"ignored,omitempty"`
+	// Of "error".
+	Error string `json:"error,omitempty"`
+}
+
+type splitEvent struct {
+	Name    string `json:"name"`
+	Samples int64  `json:"samples"`
+	Shards  int    `json:"shards"`
+	Bytes   int64  `json:"bytes"`
 }
 
 func (u *packUI) event(kind string) event {
@@ -323,7 +343,7 @@ func (u *packUI) show() {
 	case phase < pack.PhasePack:
 		fmt.Fprintf(u.s.err, "%-8s %s files, %s\n", phase, humanize.Comma(p.Files.Load()), bytesText(p.FileBytes.Load()))
 	default:
-		rate := float64(p.DoneBytes.Load()) / time.Since(u.planned).Seconds()
+		rate := float64(p.DoneBytes.Load()-p.FoundBytes.Load()) / time.Since(u.planned).Seconds()
 		eta := ""
 		if left := p.SourceBytes.Load() - p.DoneBytes.Load(); rate > 0 && left > 0 {
 			eta = fmt.Sprintf(", %s left", (time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
@@ -342,6 +362,16 @@ func (u *packUI) stop() {
 	}
 }
 
+// failed reports an error to programs; people get it from main.
+func (u *packUI) failed(err error) error {
+	if u.o.json {
+		e := u.event("error")
+		e.Error = err.Error()
+		return errors.Join(err, printJSON(u.s.out, e))
+	}
+	return err
+}
+
 // part prints that this worker is done while others are not.
 func (u *packUI) part(left error) error {
 	if u.o.json {
@@ -353,18 +383,34 @@ func (u *packUI) part(left error) error {
 
 // result prints what a run came to.
 func (u *packUI) result(r *pack.Result, st store.Store) error {
+	var left error // what was left out
+	if r.Bad > 0 {
+		left = foundDamage()
+	}
 	e := u.event("done")
-	e.Already = r.Already
 	if u.o.json {
-		return printJSON(u.s.out, e)
+		e.Already, e.Bad, e.Ignored = r.Already, r.Bad, r.Ignored
+		for i := range r.Manifest.Splits {
+			s := &r.Manifest.Splits[i]
+			e.Splits = append(e.Splits, splitEvent{s.Name, s.Samples, len(s.Shards), s.Bytes})
+		}
+		if r.Bad > 0 {
+			e.BadList = index.BadName
+		}
+		return errors.Join(printJSON(u.s.out, e), left)
 	}
 	if r.Already {
-		fmt.Fprintf(u.s.err, "%s is finished already: %s. Nothing to do.\n", st.URL(), splitsText(r.Manifest))
+		fmt.Fprintf(u.s.err, "%s is finished already: %s. Nothing to do; files that came to the source since are not looked at.\n", st.URL(), splitsText(r.Manifest))
 		return nil
 	}
 	fmt.Fprintf(u.s.err, "%-8s %s files  %s\n", "scan", humanize.Comma(e.Files), classesText(r.Manifest))
-	rate := float64(e.DoneBytes) / max(time.Since(u.began).Seconds(), 1e-9)
-	fmt.Fprintf(u.s.err, "%-8s %s in %s  %s/s\n", "pack", bytesText(e.DoneBytes), time.Since(u.began).Round(10*time.Millisecond), bytesText(int64(rate)))
+	packed := e.DoneBytes - u.p.FoundBytes.Load()
+	found := ""
+	if n := u.p.FoundShards.Load(); n > 0 {
+		found = fmt.Sprintf("  after %s of an earlier run", count(n, "shard", "shards"))
+	}
+	rate := float64(packed) / max(time.Since(u.began).Seconds(), 1e-9)
+	fmt.Fprintf(u.s.err, "%-8s %s in %s  %s/s%s\n", "pack", bytesText(packed), time.Since(u.began).Round(10*time.Millisecond), bytesText(int64(rate)), found)
 	text := splitsText(r.Manifest)
 	if r.Bad > 0 {
 		word := map[string]string{pack.OnBadSkip: "skipped"}[u.o.config.OnBad]
@@ -377,7 +423,7 @@ func (u *packUI) result(r *pack.Result, st store.Store) error {
 		text += fmt.Sprintf("; %s ignored, no images (%s)", humanize.Comma(r.Ignored), printable(strings.Join(r.Names[:min(3, len(r.Names))], ", ")))
 	}
 	fmt.Fprintf(u.s.err, "%-8s %s\n", "done", text)
-	return nil
+	return left
 }
 
 func splitsText(m *index.Manifest) string {
