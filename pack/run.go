@@ -33,7 +33,7 @@ var (
 	// on.
 	ErrStopped = errors.New("stopped")
 	// ErrForeign: DST holds something that is no data set of ours.
-	ErrForeign = errors.New("is not empty and no shardify data set")
+	ErrForeign = errors.New("is not empty and not a shardify data set")
 	// ErrOther: DST holds a data set, finished or not, that was made otherwise.
 	ErrOther = errors.New("holds another data set")
 	// ErrIncomplete is returned by a run with Env.Of > 1 whose part is done while
