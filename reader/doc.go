@@ -3,7 +3,8 @@
 // set, the configuration and the epoch.
 //
 // Start with [Open]; range over [Reader.Epoch]; [Batch.Release] each batch. The zero
-// [Config] works; [Reader.Config] shows what it became. [NewPlan] gives the order
+// [Config] works; [Reader.Config] shows what it became. [Batch.State] is what a
+// checkpoint keeps, and [Reader.Resume] goes on from it. [NewPlan] gives the order
 // alone, without any data. [Reader.Stats] says which stage is the slow one.
 //
 // # Stages
@@ -29,6 +30,10 @@
 //     and epoch. All ranks get the same number of batches. A global batch has the
 //     same samples for every World that divides Lanes, as long as BatchSize × World
 //     is the same.
+//   - Resuming. From the State behind any batch, the rest of the epoch comes as it
+//     would have come, at once and without reading what came before, also with
+//     another World and BatchSize of the same product. A State of other data, or of
+//     another order, is an error that says what differs.
 //   - Pixels. A sample's picture depends on (Seed, epoch, sample number) only: one
 //     worker or sixteen, this rank or that, give the same bytes.
 //   - Ownership. A batch is the caller's until Release; its slab is not touched

@@ -2,6 +2,7 @@ package reader_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"testing"
@@ -54,6 +55,55 @@ func Example() {
 	// Output:
 	// epoch 0 float32 [8 3 32 32] [3 0 1 4 4 0 2 1]
 	// epoch 1 float32 [8 3 32 32] [4 0 2 4 3 3 3 0]
+}
+
+// A training loop that keeps the reader's state in its checkpoints goes on where it
+// was, here with two ranks where there was one.
+func ExampleReader_Resume() {
+	dir, remove := packed()
+	defer remove()
+	ctx := context.Background()
+
+	train := func(config reader.Config, checkpoint []byte, steps int) []byte {
+		data, err := reader.Open(ctx, dir, config)
+		if err != nil {
+			panic(err)
+		}
+		defer data.Close()
+		state, err := data.State(0, 0) // the beginning
+		if checkpoint != nil {
+			state, err = reader.ParseState(checkpoint)
+		}
+		if err != nil {
+			panic(err)
+		}
+		for state.Epoch < 2 && steps > 0 {
+			for batch, err := range data.Resume(ctx, state) {
+				if err != nil {
+					panic(err)
+				}
+				fmt.Println("epoch", batch.Epoch(), "batch", batch.Number(), "samples", batch.Samples())
+				state = batch.State()
+				batch.Release()
+				if steps--; steps == 0 {
+					break
+				}
+			}
+		}
+		checkpoint, err = json.Marshal(state)
+		if err != nil {
+			panic(err)
+		}
+		return checkpoint
+	}
+	checkpoint := train(reader.Config{BatchSize: 8, Seed: 1, Decode: reader.DecodeNone}, nil, 2)
+	train(reader.Config{BatchSize: 4, World: 2, Rank: 1, Seed: 1, Decode: reader.DecodeNone}, checkpoint, 3)
+	// Output:
+	// epoch 0 batch 0 samples [8 10 26 14 4 20 17 6]
+	// epoch 0 batch 1 samples [7 24 18 19 12 15 5 21]
+	// epoch 0 batch 2 samples [16 1 25 23]
+	// epoch 1 batch 0 samples [10 24 18 20]
+	// epoch 1 batch 1 samples [16 2 4 25]
 }
 
 // The order of an epoch is a pure function: no data set is needed to look at it.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pass is one epoch being read. The goroutine that ranges over Reader.Epoch is its
+// pass is one epoch, or the rest of one, being read. The goroutine that ranges over Reader.Epoch is its
 // last stage and owns all the others, which are
 //
 //	schedule   1          plan → jobs and reads, memory
@@ -17,6 +17,7 @@ import (
 type pass struct {
 	reader   *Reader
 	plan     *Plan
+	from     int64 // the first batch
 	counters *counters
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -55,41 +56,44 @@ const ahead = 32
 // goroutines before the range statement is left; batches that are still held stay
 // good.
 func (r *Reader) Epoch(ctx context.Context, epoch int) iter.Seq2[*Batch, error] {
-	return func(yield func(*Batch, error) bool) {
-		p, err := r.newPass(ctx, epoch)
+	return func(yield func(*Batch, error) bool) { r.read(ctx, epoch, 0, yield) }
+}
+
+// read yields the batches of an epoch from a number on.
+func (r *Reader) read(ctx context.Context, epoch int, from int64, yield func(*Batch, error) bool) {
+	p, err := r.newPass(ctx, epoch, from)
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	defer p.end()
+	p.start()
+	for {
+		start := time.Now()
+		b, err := p.next()
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		defer p.end()
-		p.start()
-		for {
-			start := time.Now()
-			b, err := p.next()
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if b == nil {
-				return
-			}
-			asked := p.counters.delivered(start, b)
-			more := yield(b, nil)
-			p.counters.heldBusy.since(asked)
-			if !more {
-				return
-			}
+		if b == nil {
+			return
+		}
+		asked := p.counters.delivered(start, b)
+		more := yield(b, nil)
+		p.counters.heldBusy.since(asked)
+		if !more {
+			return
 		}
 	}
 }
 
-func (r *Reader) newPass(ctx context.Context, epoch int) (*pass, error) {
+func (r *Reader) newPass(ctx context.Context, epoch int, from int64) (*pass, error) {
 	plan, err := NewPlan(r.counts, r.config.Order(), epoch)
 	if err != nil {
 		return nil, err
 	}
 	p := &pass{
-		reader: r, plan: plan, counters: &r.counters,
+		reader: r, plan: plan, from: from, counters: &r.counters,
 		pool:       r.takePool(),
 		imageBytes: r.imageBytes,
 		reads:      make(chan *read, 2*fetchers),

@@ -30,7 +30,9 @@ type Reader struct {
 	config Config
 	split  *index.Split
 	counts []int64
-	wanted wanted
+	// identity is what a State says of the data.
+	identity DataState
+	wanted   wanted
 	// sequential: shards can only be read from front to back.
 	sequential bool
 	imageBytes int64
@@ -76,6 +78,7 @@ func New(data *dataset.Dataset, config Config) (*Reader, error) {
 	}
 	r := &Reader{data: data, config: config, split: split, done: make(chan struct{})}
 	r.config.Split = split.Name
+	r.identity = dataState(m, split)
 	r.sequential = m.Compression == "gz"
 	if r.config.Shuffle == ShuffleAuto {
 		r.config.Shuffle = r.autoShuffle()

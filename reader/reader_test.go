@@ -677,7 +677,7 @@ func TestOutlier(t *testing.T) {
 func TestMemoryBound(t *testing.T) {
 	d := small(t, datasettest.Options{Shards: 8, Samples: 50, Make: plain})
 	r := newReader(t, d, Config{BatchSize: 8, Transform: []Transform{{CenterCrop: 64}}, Memory: 2 << 20, Workers: 4})
-	p, err := r.newPass(context.Background(), 0)
+	p, err := r.newPass(context.Background(), 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ type heldBlock struct {
 func (p *pass) schedule() {
 	defer close(p.ready)
 	s := &scheduler{pass: p, loaded: map[int32]*rows{}, streams: map[fileKey]chan struct{}{}}
-	for b := range p.plan.Batches() {
+	for b := p.from; b < p.plan.Batches(); b++ {
 		j := p.newJob()
 		if err := s.batch(j, b); err != nil {
 			j = &job{fatal: err}

@@ -138,7 +138,7 @@ func (c *counters) delivered(start time.Time, b *Batch) (now time.Time) {
 	if c.first == 0 {
 		c.first = wait
 	}
-	if j.number > 0 {
+	if j.number > j.pass.from {
 		c.waits.add(wait)
 	}
 	return now

@@ -46,7 +46,7 @@ the others up.`,
 
 func (o *benchOptions) addFlags(f *pflag.FlagSet) {
 	o.configOptions.addFlags(f, orderFlags|imageFlags|readFlags)
-	f.IntVar(&o.epochs, "epochs", 1, "how many epochs to read")
+	f.IntVar(&o.epochs, "epochs", 1, "how many epochs to read; with --resume, the rest of one counts as one")
 	f.Int64Var(&o.batches, "batches", 0, "stop after so many batches (default: all)")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 }
@@ -70,19 +70,16 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 		return err
 	}
 	defer r.Close()
-	left := o.batches
-epochs:
-	for epoch := range o.epochs {
-		for b, err := range r.Epoch(ctx, epoch) {
-			if err != nil {
-				return err
-			}
-			reportSkipped(s.err, b)
-			b.Release()
-			if left--; left == 0 {
-				break epochs
-			}
-		}
+	state, err := o.start(r, 0, 0)
+	if err != nil {
+		return err
+	}
+	file, err := o.begin(state, nil)
+	if err != nil {
+		return err
+	}
+	if err := file.end(benchEpochs(ctx, o, r, state, file, s.err)); err != nil {
+		return err
 	}
 	st := r.Stats()
 	line := benchLine{
@@ -98,6 +95,28 @@ epochs:
 		return fmt.Errorf("%w: %d", errDamaged, st.Skipped)
 	}
 	return err
+}
+
+// benchEpochs reads the epochs, or the first batches of them.
+func benchEpochs(ctx context.Context, o *benchOptions, r *reader.Reader, state reader.State, file *stateFile, report io.Writer) error {
+	left := o.batches
+	for end := state.Epoch + o.epochs; state.Epoch < end; {
+		for b, err := range r.Resume(ctx, state) {
+			if err != nil {
+				return err
+			}
+			reportSkipped(report, b)
+			state = b.State()
+			b.Release()
+			if err := file.done(state); err != nil {
+				return err
+			}
+			if left--; left == 0 {
+				return nil
+			}
+		}
+	}
+	return nil
 }
 
 func perSecond(n int64, d time.Duration) float64 { return float64(n) / max(d.Seconds(), 1e-9) }

@@ -19,8 +19,9 @@ import (
 )
 
 // configOptions are the flags of reader.Config. Flags go before --config, which
-// goes before the defaults.
+// goes before what the state of --resume says, and that before the defaults.
 type configOptions struct {
+	stateOptions
 	file  string
 	flags reader.Config
 
@@ -42,6 +43,7 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 	f.StringVar(&o.file, "config", "", "read the configuration (reader.Config) from this JSON file; flags override it")
 	f.StringVar(&o.flags.Split, "split", "", "the split (default: the only one, or train)")
 	if groups&orderFlags != 0 {
+		o.stateOptions.addFlags(f)
 		f.IntVar(&o.flags.BatchSize, "batch", 0, fmt.Sprintf("samples of a batch, of one rank (default %d)", reader.DefaultBatchSize))
 		f.Uint64Var(&o.flags.Seed, "seed", 0, "seed of the order and of random transforms")
 		f.StringVar(&o.shuffle, "shuffle", "", "none, shards, window or global (default: global, and for .gz shards)")
@@ -140,6 +142,12 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 	})
 	if given := f.Lookup("crop"); given != nil && given.Changed && f.Changed("eval") {
 		faults = append(faults, errors.New("--crop and --eval are two different transforms; give one"))
+	}
+	if err := o.load(); err != nil {
+		return c, usage(errors.Join(append(faults, err)...))
+	}
+	if o.state != nil {
+		c = o.state.Config(c)
 	}
 	if c.Ends == "" {
 		c.Ends = reader.EndsExact

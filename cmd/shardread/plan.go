@@ -36,6 +36,9 @@ Sample numbers count the samples of all shards in the manifest's order, from 0.`
   shardread plan /data/imagenet --shuffle window --from 1000 --batches 1 --keys`,
 		Args: oneDataset,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.exclude(cmd.Flags(), "epoch", "from"); err != nil {
+				return err
+			}
 			c, err := o.config(cmd.Flags())
 			if err != nil {
 				return err
@@ -80,22 +83,30 @@ func runPlan(ctx context.Context, o *planOptions, c reader.Config, dst string, s
 	if err != nil {
 		return err
 	}
-	plan, err := r.Plan(o.epoch)
+	if n := int64(r.Len()); o.from >= n {
+		return usagef("--from %d: the epoch has %d batches, 0 to %d", o.from, n, n-1)
+	}
+	state, err := o.start(r, o.epoch, o.from)
 	if err != nil {
 		return err
 	}
-	end := plan.Batches()
-	if o.from >= end {
-		return usagef("--from %d: the epoch has %d batches, 0 to %d", o.from, end, end-1)
+	plan, err := r.Plan(state.Epoch)
+	if err != nil {
+		return err
 	}
+	from, end := state.Batch, plan.Batches()
 	if o.batches > 0 {
-		end = min(end, o.from+o.batches)
+		end = min(end, from+o.batches)
 	}
 	out := bufio.NewWriter(s.out)
+	file, err := o.begin(state, out.Flush)
+	if err != nil {
+		return err
+	}
 	var batch []int64
-	for b := o.from; b < end; b++ {
+	for b := from; b < end; b++ {
 		if err := ctx.Err(); err != nil {
-			return err
+			return file.end(err)
 		}
 		batch = plan.Batch(batch[:0], b, r.Config().Rank)
 		for _, n := range batch {
@@ -121,6 +132,16 @@ func runPlan(ctx context.Context, o *planOptions, c reader.Config, dst string, s
 				return err
 			}
 		}
+		next, err := r.State(state.Epoch, b+1)
+		if err != nil {
+			return err
+		}
+		if err := file.done(next); err != nil {
+			return err
+		}
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return file.end(nil)
 }

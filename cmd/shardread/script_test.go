@@ -40,6 +40,11 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			// append FILE: stdout of the last command behind what FILE has.
+			"append": func(ts *testscript.TestScript, _ bool, args []string) {
+				all := ts.ReadFile(args[0]) + ts.ReadFile("stdout")
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(all), 0o666))
+			},
 			// lines N: stdout of the last command has N lines.
 			"lines": func(ts *testscript.TestScript, neg bool, args []string) {
 				out := ts.ReadFile("stdout")

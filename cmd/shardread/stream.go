@@ -24,8 +24,9 @@ import (
 
 type streamOptions struct {
 	configOptions
-	format string
-	epoch  int
+	format  string
+	epoch   int
+	batches int64
 }
 
 // streamFormats is the table of what stream can write.
@@ -66,10 +67,16 @@ func newStreamCommand() *cobra.Command {
          txt or json (also as the last word: "caption.txt") that hold UTF-8 have
          "text", all others "base64".
 
-With --fields, tar and jsonl have only these fields.`,
+With --fields, tar and jsonl have only these fields.
+
+With --state-out FILE the state of the order goes to FILE whenever what it says is done
+has been written to stdout, and --resume FILE goes on there: with the next batch, or
+the next epoch. It may do so with another --world and --batch, whose product must stay.`,
 		Example: `  shardread stream /data/imagenet --format tar --seed 1 | tar tf - | head
   shardread stream /data/imagenet --format npy --crop 224 | python train.py
-  shardread stream /data/imagenet --format jsonl --fields cls | jq -r .key`,
+  shardread stream /data/imagenet --format jsonl --fields cls | jq -r .key
+  shardread stream /data/imagenet --seed 1 --state-out state.json >first.tar  # Ctrl-C
+  shardread stream /data/imagenet --resume state.json >rest.tar`,
 		Args: oneDataset,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runStream(cmd.Context(), o, cmd.Flags(), args[0], streamsOf(cmd))
@@ -83,6 +90,7 @@ func (o *streamOptions) addFlags(f *pflag.FlagSet) {
 	o.configOptions.addFlags(f, orderFlags|imageFlags|readFlags)
 	f.StringVar(&o.format, "format", "tar", "tar, npy or jsonl")
 	f.IntVar(&o.epoch, "epoch", 0, "the epoch, from 0")
+	f.Int64Var(&o.batches, "batches", 0, "stop after so many batches (default: at the end of the epoch)")
 }
 
 func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst string, s streams) error {
@@ -98,8 +106,11 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 		}
 		return usagef("--format %q: %s", o.format, hint)
 	}
-	if o.epoch < 0 {
-		return usagef("--epoch %d is negative", o.epoch)
+	if o.epoch < 0 || o.batches < 0 {
+		return usagef("--epoch and --batches must not be negative")
+	}
+	if err := o.exclude(flags, "epoch"); err != nil {
+		return err
 	}
 	format := streamFormats[at]
 	if !format.images {
@@ -128,23 +139,42 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 		return err
 	}
 	defer r.Close()
+	state, err := o.start(r, o.epoch, 0)
+	if err != nil {
+		return err
+	}
 	out := bufio.NewWriterSize(s.out, 1<<20)
+	file, err := o.begin(state, out.Flush)
+	if err != nil {
+		return err
+	}
 	w := format.open(out)
-	for b, err := range r.Epoch(ctx, o.epoch) {
+	n := int64(0)
+	for b, err := range r.Resume(ctx, state) {
 		if err != nil {
-			return err
+			return file.end(err)
 		}
 		reportSkipped(s.err, b)
 		err = w.write(b)
+		next := b.State()
 		b.Release()
 		if err != nil {
 			return err
+		}
+		if err := file.done(next); err != nil {
+			return err
+		}
+		if n++; n == o.batches {
+			break
 		}
 	}
 	if err := w.close(); err != nil {
 		return err
 	}
 	if err := out.Flush(); err != nil {
+		return err
+	}
+	if err := file.end(nil); err != nil {
 		return err
 	}
 	if n := r.Stats().Skipped; n > 0 {

@@ -1,0 +1,252 @@
+package reader
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"shardify/index"
+)
+
+// StateVersion is the version of State's JSON form.
+const StateVersion = 1
+
+// ErrState: a State cannot be resumed here. The error names everything that differs.
+var ErrState = errors.New("state does not fit")
+
+// State is a place in a run of epochs: the batches before it have been done. It is
+// what a checkpoint keeps of a reader, the same for all ranks, and 400 to 500 bytes
+// of JSON. [Batch.State] gives the one behind a batch, [Reader.State] any, and
+// [Reader.Resume] goes on from it.
+//
+// Order and Data are the fingerprint of all that decides which samples come, and
+// when. Whatever else a Config says (transforms, workers, memory, what becomes of
+// damaged samples) may be another one when reading goes on.
+type State struct {
+	// Version is StateVersion.
+	Version int       `json:"version"`
+	Data    DataState `json:"data"`
+	Order   Order     `json:"order"`
+	// Epoch and Batch are the place: the next batch is number Batch of Epoch. The
+	// state behind an epoch's last batch is the beginning of the next epoch.
+	Epoch int   `json:"epoch"`
+	Batch int64 `json:"batch"`
+}
+
+// DataState says of which samples a State speaks.
+type DataState struct {
+	// Name is the data set's, for people: it may change.
+	Name    string `json:"name"`
+	Split   string `json:"split"`
+	Shards  int    `json:"shards"`
+	Samples int64  `json:"samples"`
+	// Checksum is that of the names, numbers of samples and checksums of the
+	// split's shards, as the manifest lists them.
+	Checksum index.Checksum `json:"checksum"`
+}
+
+// dataState is the fingerprint of a split.
+func dataState(m *index.Manifest, split *index.Split) DataState {
+	h := index.NewHash()
+	for i := range split.Shards {
+		sh := &split.Shards[i]
+		fmt.Fprintf(h, "%q %d %s\n", sh.Name, sh.Samples, sh.Checksum)
+	}
+	return DataState{
+		Name: m.Name, Split: split.Name, Shards: len(split.Shards), Samples: split.Samples,
+		Checksum: index.NewChecksum(h.Sum64()),
+	}
+}
+
+// UnmarshalJSON reads a state strictly: other versions and names that are not a
+// state's are errors that wrap ErrState.
+func (s *State) UnmarshalJSON(data []byte) error {
+	var head struct {
+		Version *int `json:"version"`
+	}
+	switch err := json.Unmarshal(data, &head); {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrState, err)
+	case head.Version == nil:
+		return fmt.Errorf("%w: it has no version: is it the state of a reader?", ErrState)
+	case *head.Version > StateVersion:
+		return fmt.Errorf("%w: its version is %d, this one reads up to %d; install a newer shardread", ErrState, *head.Version, StateVersion)
+	}
+	type plain State // without this method
+	var p plain
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil {
+		return fmt.Errorf("%w: %w", ErrState, err)
+	}
+	*s = State(p)
+	return nil
+}
+
+// ParseState reads a state from its JSON form. Errors wrap ErrState.
+func ParseState(data []byte) (State, error) {
+	var s State
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&s); err != nil {
+		if !errors.Is(err, ErrState) {
+			err = fmt.Errorf("%w: %w", ErrState, err)
+		}
+		return State{}, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return State{}, fmt.Errorf("%w: there is more behind it", ErrState)
+	}
+	return s, nil
+}
+
+// Config fills in what decides the order and is zero in c from the state, so that a
+// program that goes on need not be told again. BatchSize becomes what keeps the
+// global batch with c's World; where that does not come out even it stays zero.
+func (s State) Config(c Config) Config {
+	o := &s.Order
+	c.Split = or(c.Split, s.Data.Split)
+	c.Seed = or(c.Seed, o.Seed)
+	c.Shuffle = or(c.Shuffle, o.Shuffle)
+	c.Ends = or(c.Ends, o.Ends)
+	c.Lanes = or(c.Lanes, o.Lanes)
+	c.Window = or(c.Window, o.Window)
+	c.Interleave = or(c.Interleave, o.Interleave)
+	c.Block = or(c.Block, o.Block)
+	if world, g := or(c.World, 1), o.globalBatch(); world > 0 && g%int64(world) == 0 {
+		c.BatchSize = or(c.BatchSize, int(g/int64(world)))
+	}
+	return c
+}
+
+// State returns the place before a batch of an epoch, 0 ≤ batch ≤ Len: State(0, 0) is
+// where training begins.
+func (r *Reader) State(epoch int, batch int64) (State, error) {
+	n := r.base.Batches()
+	switch {
+	case epoch < 0 || batch < 0 || batch > n:
+		return State{}, fmt.Errorf("%w: batch %d of epoch %d: an epoch has %d batches", ErrState, batch, epoch, n)
+	case batch == n:
+		epoch, batch = epoch+1, 0
+	}
+	return State{Version: StateVersion, Data: r.identity, Order: r.base.order, Epoch: epoch, Batch: batch}, nil
+}
+
+// CheckState says why the reader cannot go on from a state: nil, or an error that
+// wraps ErrState and names all that differs.
+func (r *Reader) CheckState(s State) error {
+	if s.Version == 0 {
+		return fmt.Errorf("%w: it is empty; Reader.State(0, 0) is the beginning", ErrState)
+	}
+	if s.Version != StateVersion {
+		return fmt.Errorf("%w: its version is %d, this one reads %d", ErrState, s.Version, StateVersion)
+	}
+	faults := append(r.identity.differences(s.Data), r.base.order.differences(s.Order)...)
+	if len(faults) == 0 {
+		if n := r.base.Batches(); s.Epoch < 0 || s.Batch < 0 || s.Batch >= n {
+			faults = append(faults, fmt.Errorf("it stands before batch %d of epoch %d, where an epoch has the batches 0 to %d", s.Batch, s.Epoch, n-1))
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrState, errors.Join(faults...))
+}
+
+// differences lists in what a state's data set is another one than d.
+func (d *DataState) differences(s DataState) (faults []error) {
+	differ := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if d.Split != s.Split {
+		differ("split: the state has %q, the reader %q", s.Split, d.Split)
+	}
+	switch {
+	case d.Shards != s.Shards || d.Samples != s.Samples:
+		differ("data: the state is of %d samples in %d shards (%q), the reader's data set %q has %d in %d", s.Samples, s.Shards, s.Name, d.Name, d.Samples, d.Shards)
+	case d.Checksum != s.Checksum:
+		differ("data: the state is of other shards (%q, %s) than the reader's (%q, %s): was the data set packed again?", s.Name, s.Checksum, d.Name, d.Checksum)
+	}
+	return faults
+}
+
+// globalBatch is BatchSize × World.
+func (o *Order) globalBatch() int64 { return int64(o.BatchSize) * int64(o.World) }
+
+// differences lists in what the order of a state is another one than o. Settings that
+// decide nothing under o's Shuffle may differ, and World, as long as the global
+// batches stay the same.
+func (o *Order) differences(s Order) (faults []error) {
+	differ := func(name string, state, reader any) {
+		faults = append(faults, fmt.Errorf("%s: the state has %v, the reader %v", name, state, reader))
+	}
+	if o.Shuffle != s.Shuffle {
+		differ("shuffle", s.Shuffle, o.Shuffle)
+	}
+	if o.Ends != s.Ends {
+		differ("ends", s.Ends, o.Ends)
+	}
+	// Their product does not overflow for orders that are valid.
+	if s.BatchSize < 1 || s.BatchSize > maxBatch || s.World < 1 || s.World > maxWorld || o.globalBatch() != s.globalBatch() {
+		differ("batch_size × world", fmt.Sprintf("%d × %d", s.BatchSize, s.World), fmt.Sprintf("%d × %d; the product must stay", o.BatchSize, o.World))
+	}
+	if o.Shuffle == ShuffleNone {
+		return faults
+	}
+	if o.Seed != s.Seed {
+		differ("seed", s.Seed, o.Seed)
+	}
+	if o.Shuffle == ShuffleGlobal {
+		return faults
+	}
+	for _, f := range []struct {
+		name          string
+		state, reader int
+	}{{"lanes", s.Lanes, o.Lanes}, {"interleave", s.Interleave, o.Interleave}, {"block", s.Block, o.Block}} {
+		if f.state != f.reader {
+			differ(f.name, f.state, f.reader)
+		}
+	}
+	if o.Shuffle == ShuffleWindow && o.Window != s.Window {
+		differ("window", s.Window, o.Window)
+	}
+	return faults
+}
+
+// Resume is Epoch for what is left of the state's epoch: the batches from s.Batch on.
+// They are those that Epoch would have given from there, to the last byte, also
+// where World has become another one. A training loop needs nothing but
+//
+//	for state.Epoch < epochs {
+//		for b, err := range r.Resume(ctx, state) {
+//			…
+//			state = b.State()
+//			b.Release()
+//		}
+//	}
+//
+// Nothing that comes before is read, or planned. (In .gz shards, what lies before
+// the next sample in its shard is, as after every jump.) A state that does not fit
+// is an error that wraps ErrState.
+func (r *Reader) Resume(ctx context.Context, s State) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		if err := r.CheckState(s); err != nil {
+			yield(nil, err)
+			return
+		}
+		r.read(ctx, s.Epoch, s.Batch, yield)
+	}
+}
+
+// State is the place behind the batch: Resume gives those that come after it, which
+// may be those of the next epoch.
+func (b *Batch) State() State {
+	j := b.use()
+	r := j.pass.reader
+	s := State{Version: StateVersion, Data: r.identity, Order: j.pass.plan.order, Epoch: j.pass.plan.epoch, Batch: j.number + 1}
+	if s.Batch == j.pass.plan.Batches() {
+		s.Epoch, s.Batch = s.Epoch+1, 0
+	}
+	return s
+}
