@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"reflect"
 	"runtime"
 	"slices"
@@ -29,7 +30,16 @@ import (
 	"shardify/store/mem"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if job := os.Getenv(rankEnv); job != "" {
+		if err := runRank(job, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // small is a data set of 4 × 10 samples in memory.
 func small(t testing.TB, o datasettest.Options) *dataset.Dataset {
