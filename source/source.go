@@ -58,6 +58,10 @@ type Location struct {
 	// ModTime is the file's time of modification in nanoseconds since 1970, which
 	// tells whether it has changed between planning and packing; 0 means unknown.
 	ModTime int64
+	// CRC32C is the checksum of the bytes, as index.FieldChecksum makes it, where
+	// HasCRC32C says that the source knew it; then Read compares it.
+	CRC32C    uint32
+	HasCRC32C bool
 	// Inline is the content itself, for values of tables.
 	Inline []byte
 }

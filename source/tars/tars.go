@@ -5,8 +5,11 @@
 // # What is listed
 //
 // Shards are read front to back, several side by side, to find their samples: that
-// takes as long as reading all of their bytes once. Each field of a sample is an
-// entry with the sample's key and the field's name.
+// takes as long as reading all of their bytes once. Those of our own data sets are
+// not read: their indexes say the same, and are compared with their checksums.
+// (Where an index does not, because a field cls is something that its row does not
+// spell out, or a field does not stand verbatim in the shard, that shard is read.)
+// Each field of a sample is an entry with the sample's key and the field's name.
 //
 // The field cls is not listed, but is the sample's class: a number from 0, or a
 // name (a line of text of at most 256 bytes). If all are numbers they are kept as
@@ -19,18 +22,35 @@
 // A shard that is damaged or cut is a *source.EntryError that wraps
 // shard.ErrTruncated, shard.ErrChecksum, or a type of package shard; what comes
 // before the damage is listed. (A tar that is cut between two of its members looks
-// whole.)
+// whole, unless it is of our own data sets.)
 //
 // # Reading
 //
 // A field is read at its place: of a plain shard, with the same four system calls
-// as a file; of .zst with a seek table, by decoding the frame around it. In a .gz,
-// or a .zst without a table, a place can only be reached from the one read before
-// it, or from the start; so read those in the order of their offsets, or decompress
-// them first. A few compressed shards are kept open.
+// as a file; of .zst with a seek table, by decoding the frame around it; a few of
+// these are kept open. What is read is compared with the checksum that listing
+// found, so that a field is what was planned or an error that wraps
+// shard.ErrChecksum.
+//
+// A .gz, or a .zst without a seek table, cannot be read at offsets. It is
+// decompressed when it is first needed, once, to a temporary file in
+// Config.TempDir, and read there; so reading takes time in proportion to the
+// shards, in whatever order the fields are read. Readers of one shard wait for it
+// together. The same becomes of a .zst with a seek table once reading it at offsets
+// has cost as much as reading all of it 16 times (huge frames, or tiny samples), if
+// there is room. A shard whose checksum turns out to be wrong is an error wherever
+// it is read, one that is damaged otherwise is read up to there.
+//
+// The temporary file holds 4 GiB of shards; those not used for longest make room
+// for others. When one of them is needed after all, the limit doubles: it stays
+// where the shards are read one after the other, and soon holds all where they are
+// read in no order. If the disk is full before that, and shards had to make room
+// more than twice, that is an error that wraps store.ErrNoSpace. The file has no
+// name where the system allows that; elsewhere it goes with Close.
 package tars
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +72,6 @@ import (
 
 	"shardify/index"
 	"shardify/sample"
-	"shardify/shard"
 	"shardify/shard/compress"
 	"shardify/shard/formats"
 	"shardify/source"
@@ -71,6 +90,9 @@ type Config struct {
 	MaxSample int64 `json:"max_sample,omitempty"`
 	// Workers is the number of shards read at once; by default one a core.
 	Workers int `json:"workers,omitempty"`
+	// TempDir is where shards are decompressed that cannot be read at offsets; by
+	// default the system's folder for temporary files.
+	TempDir string `json:"temp_dir,omitempty"`
 }
 
 // Validate reports every fault of the configuration.
@@ -91,18 +113,26 @@ type file struct {
 	path   string // absolute
 	format formats.Format
 	split  string
+	// own and index are the shard's entry in the manifest of a data set of ours, and
+	// the path of its index; nil and empty for other shards.
+	own   *index.Shard
+	index string
+
+	// How it is read, if it is compressed.
+	access *access
 }
 
 // Tars is a source of the samples in shards. Its methods are safe for concurrent
 // use.
 type Tars struct {
 	name    string
-	files   []file
-	formats map[string]formats.Format // by path
+	files   []*file
+	byPath  map[string]*file
 	cfg     Config
 	classes []string
 	numeric atomic.Bool
 	open    cache
+	spool   spool
 }
 
 var _ source.Source = (*Tars)(nil)
@@ -116,7 +146,8 @@ func Open(paths []string, cfg Config) (*Tars, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	t := &Tars{name: strings.Join(paths, " "), cfg: cfg, formats: make(map[string]formats.Format)}
+	t := &Tars{name: strings.Join(paths, " "), cfg: cfg, byPath: make(map[string]*file)}
+	t.spool.dir, t.spool.limit = cfg.TempDir, spoolSize
 	if len(paths) == 0 {
 		return nil, errors.New("no shards are named")
 	}
@@ -135,10 +166,10 @@ func Open(paths []string, cfg Config) (*Tars, error) {
 		}
 	}
 	for _, f := range t.files {
-		if _, twice := t.formats[f.path]; twice {
+		if t.byPath[f.path] != nil {
 			return nil, fmt.Errorf("%q is named twice", f.name)
 		}
-		t.formats[f.path] = f.format
+		t.byPath[f.path] = f
 	}
 	return t, nil
 }
@@ -152,7 +183,8 @@ func (t *Tars) add(p string) (classes []string, err error) {
 	case err == nil && !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%q is neither a file nor a folder", p)
 	case err == nil:
-		return nil, t.addFile(p, t.cfg.Split)
+		_, err := t.addFile(p, t.cfg.Split)
+		return nil, err
 	case !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(p, "*?[{"):
 		return nil, err
 	}
@@ -162,24 +194,25 @@ func (t *Tars) add(p string) (classes []string, err error) {
 	}
 	slices.Sort(found)
 	for _, f := range found {
-		if err := t.addFile(f, t.cfg.Split); err != nil {
+		if _, err := t.addFile(f, t.cfg.Split); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
 }
 
-func (t *Tars) addFile(p, split string) error {
+func (t *Tars) addFile(p, split string) (*file, error) {
 	format, err := formats.OfFile(p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	abs, err := filepath.Abs(p)
 	if err != nil {
-		return fmt.Errorf("%q: %w", p, err)
+		return nil, fmt.Errorf("%q: %w", p, err)
 	}
-	t.files = append(t.files, file{name: p, path: abs, format: format, split: split})
-	return nil
+	f := &file{name: p, path: abs, format: format, split: split, access: newAccess(format.Compression)}
+	t.files = append(t.files, f)
+	return f, nil
 }
 
 // addFolder adds the shards of a data set of ours, or those that lie in a folder.
@@ -204,10 +237,13 @@ func (t *Tars) addFolder(dir string) (classes []string, err error) {
 		return nil, fmt.Errorf("%q: %w", f.Name(), err)
 	}
 	for _, s := range m.Splits {
-		for _, sh := range s.Shards {
-			if err := t.addFile(filepath.Join(dir, filepath.FromSlash(sh.Name)), s.Name); err != nil {
+		for i := range s.Shards {
+			own := &s.Shards[i]
+			f, err := t.addFile(filepath.Join(dir, filepath.FromSlash(own.Name)), s.Name)
+			if err != nil {
 				return nil, err
 			}
+			f.own, f.index = own, filepath.Join(dir, filepath.FromSlash(own.Index.Name))
 		}
 	}
 	return m.Classes, nil
@@ -227,12 +263,14 @@ func (t *Tars) addLoose(dir string) error {
 		if _, err := formats.OfFile(p); err != nil || !d.Type().IsRegular() && d.Type() != fs.ModeSymlink {
 			return nil // no shard
 		}
-		return t.addFile(p, t.cfg.Split)
+		_, err = t.addFile(p, t.cfg.Split)
+		return err
 	})
 }
 
-// Close closes the shards that are kept open. There must be no Read.
-func (t *Tars) Close() error { return t.open.close() }
+// Close closes the shards that are kept open and removes what was decompressed.
+// There must be no Read, now or later.
+func (t *Tars) Close() error { return errors.Join(t.open.close(), t.spool.close()) }
 
 // Name returns the paths given to Open.
 func (t *Tars) Name() string { return t.name }
@@ -244,7 +282,8 @@ func (t *Tars) Numeric() bool { return t.numeric.Load() }
 // numbers; nil if there is none.
 func (t *Tars) Classes() []string { return slices.Clone(t.classes) }
 
-// Entries lists the fields of all samples. It reads every shard once.
+// Entries lists the fields of all samples. It reads every shard once, of our own
+// data sets the indexes.
 func (t *Tars) Entries(ctx context.Context) iter.Seq2[source.Entry, error] {
 	return pass.Run(ctx, func() []func(*pass.Pass) {
 		workers := t.cfg.Workers
@@ -261,7 +300,7 @@ func (t *Tars) Entries(ctx context.Context) iter.Seq2[source.Entry, error] {
 					if n >= len(t.files) {
 						return
 					}
-					s := scanner{t: t, file: &t.files[n], pass: p}
+					s := scanner{t: t, file: t.files[n], pass: p}
 					if !s.scan() {
 						return
 					}
@@ -289,6 +328,8 @@ type scanner struct {
 	prefix string
 	// fields keeps the names of fields, which repeat.
 	fields map[string]string
+	// parts are the fields of the sample that is being listed.
+	parts []part
 	// numbers and names count the classes.
 	numbers, names int64
 }
@@ -300,58 +341,71 @@ func (s *scanner) fault(path string, err error) {
 	s.batch = append(s.batch, pass.Item{Err: &source.EntryError{Path: path, Err: err}})
 }
 
+// part is a field of a sample: where it is, or, where offset is negative, what.
+type part struct {
+	name         string
+	offset, size int64
+	sum          uint32
+	data         []byte
+}
+
+// errOver ends the listing of a shard because the pass is over.
+var errOver = errors.New("the pass is over")
+
 // scan returns false when the pass is over.
 func (s *scanner) scan() bool {
 	s.fields = make(map[string]string)
 	s.batch = s.pass.Batch()
-	over := false
-	if err := s.samples(&over); err != nil {
+	if s.t.cfg.ShardKeys {
+		s.prefix = sample.KeyOf(stem(s.file)) + "/"
+	}
+	err := errUntold
+	if s.file.own != nil {
+		err = s.index()
+	}
+	if err == errUntold {
+		err = s.samples()
+	}
+	if err == errOver {
+		return false
+	}
+	if err != nil {
 		s.fault(s.file.name, err)
 	}
-	return !over && s.pass.Send(s.batch)
+	return s.pass.Send(s.batch)
 }
 
-func (s *scanner) samples(over *bool) error {
-	f, err := os.Open(s.file.path)
+// limit is the size of the largest sample that is read.
+func (s *scanner) limit() int64 { return cmp.Or(s.t.cfg.MaxSample, 1<<30) }
+
+// samples lists the samples of the shard by reading it.
+func (s *scanner) samples() error {
+	f, info, err := openRegular(s.file.path)
 	if err != nil {
 		return bare(err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return bare(err)
-	}
-	if !info.Mode().IsRegular() {
-		return errors.New("not a regular file")
-	}
 	s.modTime = info.ModTime().UnixNano()
-	if s.t.cfg.ShardKeys {
-		s.prefix = sample.KeyOf(stem(s.file)) + "/"
-	}
 	plain, err := compress.NewReader(&watched{s.pass.Context(), f}, s.file.format.Compression)
 	if err != nil {
 		return err
 	}
 	defer plain.Close()
-	limit := s.t.cfg.MaxSample
-	if limit == 0 {
-		limit = 1 << 30
-	}
-	for located, err := range s.file.format.Container.Scan(plain, limit) {
+	for located, err := range s.file.format.Container.Scan(plain, s.limit()) {
 		if err != nil {
 			if s.pass.Context().Err() != nil {
-				*over = true
-				return nil
+				return errOver
 			}
 			return err
 		}
-		s.add(located)
-		if len(s.batch) >= batchItems {
-			if !s.pass.Send(s.batch) {
-				*over = true
-				return nil
-			}
-			s.batch = s.pass.Batch()
+		s.parts = s.parts[:0]
+		for i := range located.Sample.Fields {
+			f, at := &located.Sample.Fields[i], &located.Placement.Fields[i]
+			s.parts = append(s.parts, part{name: f.Name, offset: at.Offset, size: at.Size, sum: index.FieldChecksum(f.Data), data: f.Data})
+		}
+		cls, classed := located.Field("cls")
+		if err := s.add(located.Key, cls, classed); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -370,9 +424,9 @@ func (w *watched) Read(p []byte) (int, error) {
 	return w.r.Read(p)
 }
 
-// add adds the entries of a sample.
-func (s *scanner) add(l *shard.Located) {
-	key := l.Key
+// add adds the entries of a sample, whose fields are s.parts, and whose field cls
+// is cls if classed.
+func (s *scanner) add(key string, cls []byte, classed bool) error {
 	if strings.HasPrefix(key, "./") {
 		key = path.Clean(key)
 	}
@@ -381,38 +435,49 @@ func (s *scanner) add(l *shard.Located) {
 	}
 	key = s.prefix + key
 	class := ""
-	if cls, ok := l.Field("cls"); ok {
+	if classed {
 		var err error
 		if class, err = s.class(cls); err != nil {
 			s.fault(s.file.name+", sample "+sample.Shorten(key), err)
-			return
+			return nil
 		}
 	}
-	if len(l.Sample.Fields) == 1 && class != "" {
+	if len(s.parts) == 1 && class != "" {
 		s.fault(s.file.name+", sample "+sample.Shorten(key), errors.New("it has no field but cls"))
-		return
+		return nil
 	}
-	for i, f := range l.Sample.Fields {
-		if f.Name == "cls" {
+	for i := range s.parts {
+		f := &s.parts[i]
+		if f.name == "cls" {
 			continue
 		}
-		name, ok := s.fields[f.Name]
+		name, ok := s.fields[f.name]
 		if !ok {
 			if len(s.fields) >= source.MaxFields {
 				clear(s.fields)
 			}
-			name = strings.Clone(f.Name)
+			name = strings.Clone(f.name)
 			s.fields[name] = name
 		}
 		e := source.Entry{Split: s.file.split, Class: class, Key: key, Field: name, Path: sample.Join(key, name)}
-		if at := l.Placement.Fields[i]; at.Offset >= 0 {
-			e.Location = source.Location{Name: s.file.path, Offset: at.Offset, Size: at.Size, ModTime: s.modTime}
+		if f.offset >= 0 {
+			e.Location = source.Location{
+				Name: s.file.path, Offset: f.offset, Size: f.size, ModTime: s.modTime,
+				CRC32C: f.sum, HasCRC32C: true,
+			}
 		} else {
-			e.Inline = append([]byte{}, f.Data...)
+			e.Inline = append([]byte{}, f.data...)
 			e.Size = int64(len(e.Inline))
 		}
 		s.batch = append(s.batch, pass.Item{Entry: e})
 	}
+	if len(s.batch) >= batchItems {
+		if !s.pass.Send(s.batch) {
+			return errOver
+		}
+		s.batch = s.pass.Batch()
+	}
+	return nil
 }
 
 // class makes a class of the content of cls.

@@ -17,7 +17,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"shardify/index"
 	"shardify/internal/peers"
 	"shardify/sample"
 	"shardify/shard"
@@ -84,8 +83,8 @@ func openTars(t testing.TB, cfg Config, paths ...string) *Tars {
 	return src
 }
 
-// list writes what a pass yields, a line each, sorted, with the contents read.
-func list(t testing.TB, src *Tars) []string {
+// listing writes what a pass yields, a line each, sorted, with the contents read.
+func listing(t testing.TB, src *Tars) []string {
 	t.Helper()
 	out := []string{}
 	var entries []source.Entry
@@ -124,7 +123,7 @@ func check(t *testing.T, src *Tars, numeric bool, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	for range 2 {
-		if got := list(t, src); !slices.Equal(got, want) {
+		if got := listing(t, src); !slices.Equal(got, want) {
 			t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 		}
 		if src.Numeric() != numeric {
@@ -158,44 +157,6 @@ func TestClasses(t *testing.T) {
 		`error x.tar, sample 6": it has no field but cls`)
 	path = writeShard(t, filepath.Join(t.TempDir(), "x.tar"), one("1", "cls=7", "jpg=a"), one("2", "cls=a cat", "jpg=b"))
 	check(t, openTars(t, Config{}, path), false, `1 jpg "a" class 7`, `2 jpg "b" class a cat`)
-}
-
-func TestDataSet(t *testing.T) {
-	dir := t.TempDir()
-	m := index.Manifest{Container: "tar", Classes: []string{"dog", "cat"}}
-	for i, split := range []string{"train", "val"} {
-		name := split + "-000.tar"
-		data, err := os.ReadFile(writeShard(t, filepath.Join(dir, name), one("n/1", fmt.Sprintf("cls=%d", i), "jpg="+split)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := func(name string) index.File {
-			return index.File{Name: name, Bytes: int64(len(data)), Checksum: index.Sum(data)}
-		}
-		m.Splits = append(m.Splits, index.Split{Name: split, Samples: 1, Bytes: int64(len(data)), Shards: []index.Shard{{File: file(name), Samples: 1, Index: file(name + ".parquet")}}})
-	}
-	writeShard(t, filepath.Join(dir, "stray.tar"), one("x", "jpg=x"))
-	data, err := m.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest := filepath.Join(dir, index.ManifestName)
-	if err := os.WriteFile(manifest, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	src := openTars(t, Config{}, dir)
-	check(t, src, true, `n/1 jpg "train" class 0 split train`, `n/1 jpg "val" class 1 split val`)
-	if !slices.Equal(src.Classes(), m.Classes) {
-		t.Errorf("classes %q", src.Classes())
-	}
-	if _, err := Open([]string{dir, filepath.Join(dir, "stray.tar")}, Config{}); err == nil || !strings.Contains(err.Error(), "other names") {
-		t.Error(err)
-	}
-	if err := os.WriteFile(manifest, data[:len(data)/2], 0o644); err != nil {
-		t.Fatal(err)
-	}
-	src = openTars(t, Config{}, dir) // no manifest of ours
-	check(t, src, true, `n/1 jpg "train" class 0`, `n/1 jpg "val" class 1`, `x jpg "x"`)
 }
 
 func TestOpen(t *testing.T) {
