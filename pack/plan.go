@@ -92,13 +92,14 @@ func makePlan(ctx context.Context, src sources, cfg Config, env Env, w io.Writer
 		return nil, err
 	}
 	p.footer.Sources, p.footer.Tool = src.kinds(), env.Tool
-	// Two sorters are alive at once, one being read and one being filled.
-	byPath := newSorter(dir, env.Memory/2)
+	// Two sorters are alive at once, one being read and one being filled, and the
+	// collector lets the heap grow to twice what is alive.
+	byPath := newSorter(dir, env.Memory/4)
 	defer byPath.close()
 	if err := p.scan(ctx, src, byPath); err != nil {
 		return nil, err
 	}
-	byOrder := newSorter(dir, env.Memory/2)
+	byOrder := newSorter(dir, env.Memory/4)
 	defer byOrder.close()
 	if err := p.group(ctx, byPath, byOrder); err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func makePlan(ctx context.Context, src sources, cfg Config, env Env, w io.Writer
 		return nil, p.empty(src)
 	}
 	if cfg.Order == OrderInterleaved {
-		interleaved := newSorter(dir, env.Memory/2)
+		interleaved := newSorter(dir, env.Memory/4)
 		defer interleaved.close()
 		if err := p.interleave(ctx, byOrder, interleaved); err != nil {
 			return nil, err

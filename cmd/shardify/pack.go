@@ -343,14 +343,17 @@ func (u *packUI) show() {
 	case phase < pack.PhasePack:
 		fmt.Fprintf(u.s.err, "%-8s %s files, %s\n", phase, humanize.Comma(p.Files.Load()), bytesText(p.FileBytes.Load()))
 	default:
-		rate := float64(p.DoneBytes.Load()-p.FoundBytes.Load()) / time.Since(u.planned).Seconds()
-		eta := ""
-		if left := p.SourceBytes.Load() - p.DoneBytes.Load(); rate > 0 && left > 0 {
-			eta = fmt.Sprintf(", %s left", (time.Duration(float64(left) / rate * float64(time.Second))).Round(time.Second))
+		rate := ""
+		if took := time.Since(u.planned).Seconds(); took >= 1 {
+			perSecond := float64(p.DoneBytes.Load()-p.FoundBytes.Load()) / took
+			rate = fmt.Sprintf(" at %s/s", bytesText(int64(perSecond)))
+			if left := p.SourceBytes.Load() - p.DoneBytes.Load(); perSecond > 0 && left > 0 {
+				rate += fmt.Sprintf(", %s left", time.Duration(float64(left)/perSecond*float64(time.Second)).Round(time.Second))
+			}
 		}
-		fmt.Fprintf(u.s.err, "%-8s %s of %s samples, %d of %d shards, %s at %s/s%s\n", phase,
+		fmt.Fprintf(u.s.err, "%-8s %s of %s samples, %d of %d shards, %s%s\n", phase,
 			humanize.Comma(p.DoneSamples.Load()), humanize.Comma(p.Samples.Load()), p.DoneShards.Load(), p.Shards.Load(),
-			bytesText(p.DoneBytes.Load()), bytesText(int64(rate)), eta)
+			bytesText(p.DoneBytes.Load()), rate)
 	}
 }
 
