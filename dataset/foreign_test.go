@@ -54,11 +54,9 @@ func TestIndexSameAsWritten(t *testing.T) {
 				m.Paths = nil
 				return m
 			}})
-			var shards []string
 			for _, name := range names(t, written) {
 				if _, err := formats.OfFile(name); err == nil {
 					write(t, foreign, name, read(t, written, name))
-					shards = append(shards, name)
 				}
 			}
 			m, bad, err := indexAll(t, foreign, dataset.IndexOptions{Name: "test", Tool: "datasettest", Classes: d.Manifest().Classes})

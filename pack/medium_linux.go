@@ -38,7 +38,7 @@ func medium(path string) (string, error) {
 		return "", &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	// A partition's folder lies in its disk's, which has the queue.
-	dev, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))))
+	dev, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)))
 	if err != nil {
 		return "", err
 	}

@@ -574,8 +574,8 @@ func readDone(ctx context.Context, st store.Store, name string) (*done, error) {
 		return nil, err
 	}
 	rec := new(done)
-	if json.Unmarshal(data, rec) != nil {
-		return nil, nil
+	if err := json.Unmarshal(data, rec); err != nil {
+		rec = nil
 	}
 	return rec, nil
 }

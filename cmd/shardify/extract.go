@@ -78,15 +78,17 @@ func runExtract(ctx context.Context, o *extractOptions, dst, dir string, s strea
 	}
 	const most = 100
 	reported := 0
+	var printed error
 	result, err := dataset.Extract(ctx, d, dir, o.ExtractOptions, func(err error) {
 		switch reported++; {
 		case o.json:
-			err = printJSON(s.out, map[string]any{"event": "problem", "error": err.Error()})
+			printed = errors.Join(printed, printJSON(s.out, map[string]any{"event": "problem", "error": err.Error()}))
 		case reported <= most:
-			_, err = fmt.Fprintf(s.err, "error: %s\n", printable(err.Error()))
+			fmt.Fprintf(s.err, "error: %s\n", printable(err.Error()))
 		}
 	})
 	stop()
+	err = errors.Join(err, printed)
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("interrupted: %s written; give the same command again to go on", count(result.Files, "file", "files"))
 	}

@@ -149,11 +149,12 @@ func runIndex(ctx context.Context, o *indexOptions, args []string, s streams) er
 	}
 	const most = 100
 	bad := int64(0)
+	var printed error
 	m, err := dataset.Index(ctx, st, o.IndexOptions, func(b dataset.BadSample) {
 		bad++
 		switch {
 		case o.json:
-			printJSON(s.out, map[string]any{"event": "bad", "shard": b.Shard, "key": b.Key, "field": b.Field, "offset": b.Offset, "error": b.Err.Error()})
+			printed = errors.Join(printed, printJSON(s.out, map[string]any{"event": "bad", "shard": b.Shard, "key": b.Key, "field": b.Field, "offset": b.Offset, "error": b.Err.Error()}))
 		case bad <= most:
 			fmt.Fprintf(s.err, "bad: %s\n", printable(b.String()))
 		case bad == most+1:
@@ -161,7 +162,7 @@ func runIndex(ctx context.Context, o *indexOptions, args []string, s streams) er
 		}
 	})
 	stop()
-	if err != nil {
+	if err := errors.Join(err, printed); err != nil {
 		return err
 	}
 	shards := int64(0)

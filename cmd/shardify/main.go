@@ -66,7 +66,7 @@ func run() int {
 	code := exitCode(err, in.raised())
 	switch {
 	case errors.Is(err, errReported):
-	case code == exitInterrupted && err == context.Canceled:
+	case code == exitInterrupted && err.Error() == context.Canceled.Error(): // nothing else to say
 		fmt.Fprintln(os.Stderr, "shardify: interrupted")
 	default:
 		fmt.Fprintf(os.Stderr, "shardify: %v\n", err)

@@ -252,7 +252,6 @@ type packUI struct {
 	quit    chan struct{}
 	ended   chan struct{}
 	bar     *bar
-	phase   pack.Phase
 }
 
 func newPackUI(o *packOptions, s streams) *packUI {

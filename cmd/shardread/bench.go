@@ -123,7 +123,7 @@ func perSecond(n int64, d time.Duration) float64 { return float64(n) / max(d.Sec
 
 // reportSkipped names the samples that a batch lacks.
 func reportSkipped(w io.Writer, b *reader.Batch) {
-	for _, bad := range b.Skipped() {
+	for _, bad := range b.Bad() {
 		// That nobody hears is no reason to stop.
 		_, _ = fmt.Fprintf(w, "shardread: skipped: %s\n", printable(bad.Error()))
 	}

@@ -239,7 +239,7 @@ func TestBroken(t *testing.T) {
 		{"a NUL in a PAX path", blocks(header("x", 12, kind('x')), "12 path=a\x00b\n"), &shard.FormatError{}, 0, "NUL"},
 	} {
 		_, err := scanAll(bytes.NewReader(c.archive), noLimit)
-		ok := false
+		var ok bool
 		switch c.want.(type) {
 		case *shard.FormatError:
 			var e *shard.FormatError

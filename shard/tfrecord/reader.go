@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -162,7 +163,8 @@ func (p *parser) parse(frame []byte, offset int64) error {
 			return err
 		})
 	})
-	if _, wire := err.(wireError); wire {
+	var wire wireError
+	if errors.As(err, &wire) {
 		return fail("%v", err)
 	} else if err != nil {
 		return err

@@ -43,7 +43,8 @@ func fault(rel string, err error) error {
 
 // bare leaves out the path that package os puts into its errors.
 func bare(err error) error {
-	if path, ok := err.(*fs.PathError); ok {
+	var path *fs.PathError
+	if errors.As(err, &path) {
 		return path.Err
 	}
 	return err

@@ -24,6 +24,13 @@ func openPortableDir(path string) (*portableDir, error) {
 	return d, nil
 }
 
+// It can do all that another openedDir can, also where that is used in its place.
+var _ interface {
+	hold()
+	release()
+	next(prefix string) ([]child, error)
+} = (*portableDir)(nil)
+
 func (d *portableDir) hold() { d.refs.Add(1) }
 
 func (d *portableDir) release() {

@@ -38,8 +38,7 @@ type task struct {
 // which keeps them few. Whoever reads a folder hands the children it has read to
 // others if they have nothing to do, so that one large folder is looked at by all.
 type walk struct {
-	f    *Folder
-	pass *pass.Pass
+	f *Folder
 
 	mu      sync.Mutex
 	more    sync.Cond

@@ -25,16 +25,17 @@ const (
 	// spoolBlock is the unit in which room in the spool is given out. What the last
 	// block of a shard leaves free takes no room on most file systems.
 	spoolBlock = 256 << 10
-	// maxLacks is how often a shard is dropped because the disk is full, and
-	// decompressed anew.
+	// maxLacks is how often a shard may come back that was dropped because the disk
+	// was full.
 	maxLacks = 2
 )
 
 // spool keeps decompressed shards in one temporary file, which is made when it is
-// first needed. It drops those not used for longest when its limit is reached. A
-// dropped shard that is needed again doubles the limit, so that all shards together
-// are decompressed anew only as often as the limit can double; or, if the disk is
-// full, it is counted, so that each shard is decompressed maxLacks+1 times at most.
+// first needed. When its limit is reached it drops those not used for longest. A
+// dropped shard that is needed again doubles the limit. So, of n shards that need m
+// times the first limit, at most n + n + log2 m are decompressed: each once, each
+// that was dropped before the limit was large enough a second time, and those that
+// doubled it. If the disk is full first, a shard is dropped maxLacks+1 times at most.
 type spool struct {
 	dir string // "" for the system's
 
