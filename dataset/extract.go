@@ -275,7 +275,7 @@ func (e *extraction) sample(ctx context.Context, f *ShardFile, row *index.Row, b
 		if buf, err = e.field(ctx, f, row, field, name, buf); err == nil {
 			continue
 		}
-		if err = e.failed(ctx, fmt.Errorf("sample %q field %q: %w", row.Key, field.Name, err)); err != nil {
+		if err := e.failed(ctx, fmt.Errorf("sample %q field %q: %w", row.Key, field.Name, err)); err != nil {
 			return buf, err
 		}
 	}
