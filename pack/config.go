@@ -221,7 +221,8 @@ type Env struct {
 	// Worker and Of say which part is done here: the shards whose number is Worker
 	// modulo Of. Default: all.
 	Worker, Of int
-	// TempDir is where the plan is sorted; default: the system's.
+	// TempDir is where the plan is sorted, and where shards that can only be read
+	// from their start are unpacked; default: the system's.
 	TempDir string
 	// Restart drops an unfinished data set in DST first, instead of going on.
 	Restart bool

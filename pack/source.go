@@ -155,7 +155,7 @@ func (s Source) open(env Env) (out sources, err error) {
 		out = append(out, src)
 	}
 	if len(shards) > 0 {
-		src, err := tars.Open(shards, tars.Config{Workers: env.Workers})
+		src, err := tars.Open(shards, tars.Config{Workers: env.Workers, TempDir: env.TempDir})
 		if err != nil {
 			return out, err
 		}

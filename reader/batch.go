@@ -107,7 +107,8 @@ func (b *Batch) Images() Tensor {
 // Labels are the samples' class numbers; -1 where a sample has none.
 func (b *Batch) Labels() []int64 { return b.use().labels }
 
-// Samples are the samples' numbers in the split, as in Plan.
+// Samples are the samples' numbers in the split, as in Plan. Under OnBadSubstitute
+// they are those of the samples that are there.
 func (b *Batch) Samples() []int64 { return b.use().samples }
 
 // Key is the key of sample i. It is the caller's.
@@ -139,12 +140,15 @@ func (b *Batch) Field(i int, name string) (data []byte, ok bool) {
 	if f.offset == absent {
 		return nil, false
 	}
+	if f.data != nil {
+		return f.data, true
+	}
 	return j.slab.data[f.at : f.at+f.size : f.at+f.size], true
 }
 
-// Skipped are the damaged samples that would have been in this batch, under
-// OnBadSkip. It is the caller's.
-func (b *Batch) Skipped() []*SampleError { return b.use().skipped }
+// Bad are the damaged samples that the batch lacks under OnBadSkip, or in whose place
+// others stand under OnBadSubstitute. It is the caller's.
+func (b *Batch) Bad() []*SampleError { return b.use().bad }
 
 // SampleError says what is wrong with a sample.
 type SampleError struct {

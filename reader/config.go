@@ -6,9 +6,11 @@ import (
 	"runtime"
 	"slices"
 
+	"shardify/imaging"
 	"shardify/imaging/resize"
 	"shardify/imaging/tensor"
 	"shardify/sample"
+	"shardify/store/retry"
 )
 
 // Config says what to read of a data set, in what order, and what to make of it.
@@ -49,10 +51,23 @@ type Config struct {
 	// besides the images: by default none, and all under DecodeNone.
 	Fields []string `json:"fields,omitempty"`
 
-	// OnBad says what becomes of a sample that is damaged.
-	OnBad OnBad `json:"on_bad,omitempty"`
+	// OnBad says what becomes of a sample that is damaged, and MaxBad how many such
+	// samples a pass bears under OnBadSkip and OnBadSubstitute: one more ends it
+	// with ErrTooManyBad. It counts this rank's, and anew in each pass. The default
+	// is a hundredth of a rank's samples, or 16 where that is more; -1 is no limit.
+	OnBad  OnBad `json:"on_bad,omitempty"`
+	MaxBad int   `json:"max_bad,omitempty"`
+	// MaxPixels is the largest image, as width times height, that is decoded. A
+	// larger one is a damaged sample, found before memory is taken for its pixels.
+	// The default is imaging.DefaultMaxPixels, Pillow's bound.
+	MaxPixels int64 `json:"max_pixels,omitempty"`
 	// SkipChecksums leaves the fields' CRC-32C unverified.
 	SkipChecksums bool `json:"skip_checksums,omitempty"`
+
+	// Retry says how often an operation of the store that failed or stalled is tried
+	// again before its error ends the pass. The zero value is store/retry's, but
+	// that a local disk has no timeout: a read there cannot be called back.
+	Retry retry.Config `json:"retry,omitzero"`
 
 	// Workers is the number of goroutines that verify and decode; by default
 	// runtime.GOMAXPROCS. It changes nothing but the speed.
@@ -61,7 +76,8 @@ type Config struct {
 	// not released, too), bytes read and not yet decoded, and the index. A single
 	// sample that is larger is read while nothing else is. The default is room for
 	// four batches, 128 MiB, and the index up to 1 GiB. Not counted is what a
-	// worker decodes into: 3 bytes for each pixel of the largest image.
+	// worker decodes into (3 bytes for each pixel of the largest image), and the
+	// samples that stand in for damaged ones.
 	Memory int64 `json:"memory,omitempty"`
 }
 
@@ -96,16 +112,26 @@ const (
 	LayoutNHWC = tensor.NHWC
 )
 
-// OnBad says what becomes of a sample whose bytes do not match their checksum when
-// read a second time, or whose image cannot be decoded.
+// OnBad says what becomes of a sample whose bytes do not match their checksum, also
+// when they are read again from a file opened anew, or whose image cannot be decoded.
+// Batch.Bad and Reader.BadSamples report it. What is wrong with a shard as a whole (it
+// is missing, too short, or of another size than the manifest says) is no matter of
+// single samples, and ends the pass.
 type OnBad string
 
 const (
 	// OnBadFail, the default, ends the pass with a *SampleError.
 	OnBadFail OnBad = "fail"
 	// OnBadSkip leaves the sample out of its batch, which has that many samples
-	// less; Batch.Skipped reports it. The number of batches stays.
+	// less, and may have none. The number of batches stays, so that all ranks have
+	// the same number, and the other samples stay where they are.
 	OnBadSkip OnBad = "skip"
+	// OnBadSubstitute puts another sample in its place, so that batches keep their
+	// size. It is drawn at random from the same shard (should several there be
+	// damaged, from all), by (Seed, epoch, number of the damaged one): the same
+	// for any World, any number of workers, and after a resume. Where eight drawn
+	// ones are damaged, too, the pass ends.
+	OnBadSubstitute OnBad = "substitute"
 )
 
 // Transform is one step done to an image: exactly one of Resize, CenterCrop,
@@ -160,6 +186,7 @@ func (c Config) withDefaults() Config {
 	c.Decode = or(c.Decode, DecodeImage)
 	c.DType = or(c.DType, DTypeUint8)
 	c.OnBad = or(c.OnBad, OnBadFail)
+	c.MaxPixels = or(c.MaxPixels, imaging.DefaultMaxPixels)
 	c.Workers = or(c.Workers, runtime.GOMAXPROCS(0))
 	if c.Decode == DecodeImage && c.Transform == nil {
 		c.Transform = []Transform{{Resize: 256}, {CenterCrop: 224}}
@@ -195,7 +222,16 @@ func (c Config) Validate() error {
 	if _, err := c.Layout.MarshalText(); err != nil {
 		fault("layout: %w", err)
 	}
-	choice(&faults, "on_bad", c.OnBad, OnBadFail, OnBadSkip)
+	choice(&faults, "on_bad", c.OnBad, OnBadFail, OnBadSkip, OnBadSubstitute)
+	if c.MaxBad < -1 {
+		fault("max_bad: %d; want -1 for no limit, 0 for the default, or more", c.MaxBad)
+	}
+	if c.MaxPixels < 0 {
+		fault("max_pixels: %d; want 0 for the default of %d, or more", c.MaxPixels, int64(imaging.DefaultMaxPixels))
+	}
+	if err := c.Retry.Validate(); err != nil {
+		fault("retry: %w", err)
+	}
 	between(&faults, "workers", c.Workers, 1, 1<<12)
 	if c.Memory < 0 {
 		fault("memory: %d bytes", c.Memory)

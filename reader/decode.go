@@ -34,10 +34,9 @@ func (p *pass) decode() {
 
 func (w *worker) do(j *job, i int) {
 	start := time.Now()
-	if !j.failed(i) {
-		if err := w.sample(j, i); err != nil {
-			j.fail(i, err)
-		}
+	err := j.fault(i)
+	if err == nil {
+		err = w.sample(j, i)
 	}
 	if w.reader.wanted.image {
 		if x := &j.images[i]; x.read != nil {
@@ -46,19 +45,26 @@ func (w *worker) do(j *job, i int) {
 			w.unuse(r)
 		}
 	}
+	if err != nil {
+		w.bad(j, i, err)
+	}
 	w.counters.decodeBusy.since(start)
 	j.finish()
 }
 
+// bad puts a substitute in slot i, or notes what is wrong with it.
+func (w *worker) bad(j *job, i int, err error) {
+	var bad *SampleError
+	if w.reader.config.OnBad == OnBadSubstitute && errors.As(err, &bad) {
+		j.stands[i], err = w.substitute(j, i, bad)
+	}
+	if err != nil {
+		j.fail(i, err)
+	}
+}
+
 // sample makes slot i. An error is a *SampleError, unless the store failed.
-func (w *worker) sample(j *job, i int) (err error) {
-	// Decoders see hostile bytes. One that gives up in a panic loses a sample, not
-	// a training run.
-	defer func() {
-		if p := recover(); p != nil {
-			err = j.sampleError(i, "", -1, fmt.Errorf("decoder panicked: %v\n%s", p, debug.Stack()))
-		}
-	}()
+func (w *worker) sample(j *job, i int) error {
 	names := w.reader.wanted.names
 	for f, name := range names {
 		x := &j.fields[i*len(names)+f]
@@ -77,35 +83,47 @@ func (w *worker) sample(j *job, i int) (err error) {
 	name := imageNames[x.name]
 	switch {
 	case x.offset == absent:
-		return j.sampleError(i, "", -1, errors.New("it has no image"))
+		return j.sampleError(i, "", -1, errNoImage)
 	case x.offset >= 0:
 		if err := w.verify(j, i, name, x, x.data); err != nil {
 			return err
 		}
 	}
-	o := &w.plan.order
-	random := augment.NewRand(o.Seed, uint64(w.plan.epoch), uint64(j.samples[i]))
-	dst := j.slab.data[int64(i)*w.imageBytes:][:w.imageBytes:w.imageBytes]
-	if err := w.imager.make(dst, x.data, random); err != nil {
+	if err := w.picture(j, i, j.samples[i], x.data); err != nil {
 		return j.sampleError(i, name, x.offset, err)
 	}
 	return nil
 }
 
-// verify compares a field with its checksum. Where they differ it is read once
-// more: what a disk or a network has spoiled on the way may come whole then.
+var errNoImage = errors.New("it has no image")
+
+// picture makes the picture of sample n in slot i.
+func (w *worker) picture(j *job, i int, n int64, file []byte) (err error) {
+	// Decoders see hostile bytes. One that gives up in a panic loses a sample, not
+	// a training run.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("decoder panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	random := augment.NewRand(w.plan.order.Seed, uint64(w.plan.epoch), uint64(n))
+	return w.imager.make(j.slab.data[int64(i)*w.imageBytes:][:w.imageBytes:w.imageBytes], file, random)
+}
+
+// verify compares a field with its checksum. Where they differ it is read once more,
+// from the shard opened anew: what a disk, a network or a cache has spoiled on the
+// way may come whole then.
 func (w *worker) verify(j *job, i int, name string, x *extent, data []byte) error {
 	if w.reader.config.SkipChecksums || index.FieldChecksum(data) == x.crc {
 		return nil
 	}
 	w.counters.rereads.Add(1)
-	// A stream of its own, so as not to put back one that only goes forward.
-	f, err := w.reader.files.acquire(w.ctx, fileKey{j.shards[i], 0})
+	f, err := w.reader.data.OpenShard(w.ctx, &w.reader.split.Shards[j.shards[i]])
 	if err != nil {
 		return err
 	}
-	defer w.reader.files.release(f)
-	if err := w.readFull(f, data, x.offset); err != nil {
+	defer f.Close()
+	if err := w.readFull(f, j.shards[i], data, x.offset); err != nil {
 		return err
 	}
 	if sum := index.FieldChecksum(data); sum != x.crc {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"shardify/dataset"
 	"shardify/index"
 	"shardify/shard"
 )
@@ -131,28 +132,39 @@ func (p *pass) load(r *read) (parsed []byte, err error) {
 	}
 	defer p.reader.files.release(f)
 	if !r.parse {
-		return nil, p.readFull(f, r.data, r.offset)
+		return nil, p.readFull(f.file, r.shard, r.data, r.offset)
 	}
 	j, q := r.job, &r.pieces[0]
 	x := p.extent(j, q)
 	row := index.Row{Key: string(j.key(int(q.slot))), Offset: q.offset, Size: q.size}
 	field := index.FieldRow{Name: p.fieldName(j, q), Offset: notVerbatim, Size: x.size, CRC32C: x.crc}
-	parsed, err = f.file.ReadField(p.ctx, &row, &field, r.data[:0])
-	if errors.Is(err, shard.ErrChecksum) {
-		p.counters.rereads.Add(1)
-		parsed, err = f.file.ReadField(p.ctx, &row, &field, r.data[:0])
+	return p.readField(f.file, r.shard, &row, &field, r.data[:0])
+}
+
+// readField reads a field, once more from the shard opened anew where its checksum is
+// wrong.
+func (p *pass) readField(f *dataset.ShardFile, number int32, row *index.Row, field *index.FieldRow, buf []byte) ([]byte, error) {
+	data, err := f.ReadField(p.ctx, row, field, buf)
+	if !errors.Is(err, shard.ErrChecksum) {
+		return data, err
 	}
-	return parsed, err
+	p.counters.rereads.Add(1)
+	again, err := p.reader.data.OpenShard(p.ctx, &p.reader.split.Shards[number])
+	if err != nil {
+		return nil, err
+	}
+	defer again.Close()
+	return again.ReadField(p.ctx, row, field, buf)
 }
 
 // readFull fills data from offset on.
-func (p *pass) readFull(f *fileEntry, data []byte, offset int64) error {
-	n, err := f.file.ReadAt(p.ctx, data, offset)
+func (p *pass) readFull(f *dataset.ShardFile, number int32, data []byte, offset int64) error {
+	n, err := f.ReadAt(p.ctx, data, offset)
 	switch {
 	case n == len(data):
 		return nil
 	case err == nil || errors.Is(err, io.EOF):
-		err = fmt.Errorf("shard %s: %w: it ends at byte %d", p.reader.shardPath(f.key.shard), shard.ErrTruncated, offset+int64(n))
+		err = fmt.Errorf("shard %s: %w: it ends at byte %d", p.reader.shardPath(number), shard.ErrTruncated, offset+int64(n))
 	}
 	return fmt.Errorf("%d bytes at %d: %w", len(data), offset, err)
 }

@@ -1,7 +1,6 @@
 package reader
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -25,9 +24,11 @@ type job struct {
 	fields []extent
 	// faults has each slot's error: a *SampleError, which concerns it alone, or
 	// what ended the pass.
-	mu      sync.Mutex // of faults
-	faults  []error
-	skipped []*SampleError
+	mu     sync.Mutex // of faults
+	faults []error
+	// stands has what stands in for a damaged sample; bad all that are damaged.
+	stands []*standIn
+	bad    []*SampleError
 	// fatal ends the pass at this place; the job has nothing else.
 	fatal error
 
@@ -47,7 +48,8 @@ type extent struct {
 	offset, size int64
 	crc          uint32
 	name         uint8
-	// at is the field's place in the slab; data the bytes of an image.
+	// at is the field's place in the slab; data the bytes of an image, or of a
+	// field that is not in the slab.
 	at   int64
 	data []byte
 	read *read
@@ -100,12 +102,14 @@ func (j *job) sampleError(i int, field string, offset int64, err error) *SampleE
 
 // reset prepares a job for n slots.
 func (j *job) reset(number int64, n, names int, image bool) {
-	j.number, j.n, j.slab, j.skipped = number, n, nil, nil
+	j.number, j.n, j.slab, j.bad = number, n, nil, nil
 	j.labels = sized(j.labels, n)
 	j.keys, j.keyEnds = j.keys[:0], sized(j.keyEnds, n)
 	j.shards = sized(j.shards, n)
 	j.faults = sized(j.faults, n)
 	clear(j.faults)
+	j.stands = sized(j.stands, n)
+	clear(j.stands)
 	j.fields = sized(j.fields, n*names)
 	if image {
 		j.images = sized(j.images, n)
@@ -138,11 +142,11 @@ func (j *job) fail(i int, err error) {
 	}
 }
 
-// failed says whether slot i has a fault; call it when its pieces are read.
-func (j *job) failed(i int) bool {
+// fault is what is wrong with slot i so far; call it when its pieces are read.
+func (j *job) fault(i int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.faults[i] != nil
+	return j.faults[i]
 }
 
 // finish ends slot i.
@@ -152,29 +156,35 @@ func (j *job) finish() {
 	}
 }
 
-// compact takes the slots with a *SampleError out, moving those behind them up.
+// compact takes out the slots with a fault, moving those behind them up, and puts
+// what stands in for a damaged sample in its place.
 func (j *job) compact() {
 	names := len(j.pass.reader.wanted.names)
 	size := j.pass.imageBytes
-	kept, keyEnd := 0, int32(0)
+	kept := 0
+	keys := make([]byte, 0, len(j.keys))
+	ends := make([]int32, 0, j.n)
 	for i := range j.n {
-		if e := (*SampleError)(nil); errors.As(j.faults[i], &e) {
-			j.skipped = append(j.skipped, e)
+		if s := j.stands[i]; s != nil {
+			j.samples[i], j.labels[i], j.shards[i] = s.sample, s.label, s.shard
+			copy(j.fields[i*names:][:names], s.fields)
+			keys = append(keys, s.key...)
+		} else if j.faults[i] != nil {
 			continue
+		} else {
+			keys = append(keys, j.key(i)...)
 		}
-		key := j.key(i)
 		if kept < i {
 			j.samples[kept], j.labels[kept], j.shards[kept] = j.samples[i], j.labels[i], j.shards[i]
 			copy(j.fields[kept*names:][:names], j.fields[i*names:][:names])
 			if size > 0 {
 				copy(j.slab.data[int64(kept)*size:][:size], j.slab.data[int64(i)*size:][:size])
 			}
-			key = j.keys[keyEnd : keyEnd+int32(copy(j.keys[keyEnd:], key))]
 		}
-		keyEnd += int32(len(key))
-		j.keyEnds[kept] = keyEnd // kept < i, or the end is what it was
+		ends = append(ends, int32(len(keys)))
 		kept++
 	}
 	j.n = kept
-	j.samples, j.labels, j.keyEnds = j.samples[:kept], j.labels[:kept], j.keyEnds[:kept]
+	j.samples, j.labels = j.samples[:kept], j.labels[:kept]
+	j.keys, j.keyEnds = keys, ends
 }

@@ -3,6 +3,7 @@ package reader
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"sync"
 	"time"
@@ -31,6 +32,8 @@ type pass struct {
 	ready chan *job
 	idle  chan *job
 	wg    sync.WaitGroup
+	// bad counts the damaged samples so far.
+	bad int
 	// whole: the epoch has come to its end, so that only the caller still has
 	// memory of the pool.
 	whole bool
@@ -159,21 +162,47 @@ func (p *pass) next() (*Batch, error) {
 	case <-p.ctx.Done():
 		return nil, context.Cause(p.ctx)
 	}
-	bad := 0
-	for _, err := range j.faults {
-		if err == nil {
-			continue
-		}
-		if one := (*SampleError)(nil); !errors.As(err, &one) || p.reader.config.OnBad == OnBadFail {
-			return nil, err
-		}
-		bad++
-	}
-	if bad > 0 {
-		p.counters.skipped.Add(int64(bad))
-		j.compact()
+	if err := p.judge(j); err != nil {
+		return nil, err
 	}
 	return newBatch(j), nil
+}
+
+// judge does with the damaged samples of a finished job what OnBad says.
+func (p *pass) judge(j *job) error {
+	c := &p.reader.config
+	skipped, substituted := 0, 0
+	for i := range j.n {
+		if s := j.stands[i]; s != nil {
+			substituted++
+			j.bad = append(j.bad, s.bad)
+		} else if err := j.faults[i]; err != nil {
+			one := (*SampleError)(nil)
+			if !errors.As(err, &one) {
+				return err
+			}
+			if c.OnBad != OnBadSkip {
+				p.reader.bad.add(one)
+				return err
+			}
+			skipped++
+			j.bad = append(j.bad, one)
+		} else {
+			continue
+		}
+		last := j.bad[len(j.bad)-1]
+		p.reader.bad.add(last)
+		if p.bad++; c.MaxBad >= 0 && p.bad > c.MaxBad {
+			return fmt.Errorf("%w: %d, where max_bad allows %d in an epoch; the last one: %w", ErrTooManyBad, p.bad, c.MaxBad, last)
+		}
+	}
+	if len(j.bad) == 0 {
+		return nil
+	}
+	p.counters.skipped.Add(int64(skipped))
+	p.counters.substituted.Add(int64(substituted))
+	j.compact()
+	return nil
 }
 
 // giveBack takes back what a released batch held.

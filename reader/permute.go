@@ -87,4 +87,5 @@ const (
 	purposeShards = 1 + iota
 	purposeWindow
 	purposeGlobal
+	purposeSubstitute
 )

@@ -12,7 +12,10 @@ import (
 	"shardify/dataset"
 	"shardify/index"
 	"shardify/sample"
+	"shardify/shard"
+	"shardify/store"
 	"shardify/store/open"
+	"shardify/store/retry"
 )
 
 var (
@@ -26,10 +29,11 @@ var (
 // use; several passes may run at once, each with Config.Memory of its own but for
 // the index, which they share.
 type Reader struct {
-	data   *dataset.Dataset
-	config Config
-	split  *index.Split
-	counts []int64
+	data    *dataset.Dataset
+	retried *retry.Store // that of data
+	config  Config
+	split   *index.Split
+	counts  []int64
 	// identity is what a State says of the data.
 	identity DataState
 	wanted   wanted
@@ -41,6 +45,7 @@ type Reader struct {
 	rows     *rowCache
 	files    *files
 	counters counters
+	bad      badSamples
 	base     *Plan // of epoch 0
 	// spare is the pool of a pass that has read its epoch to the end: the next one
 	// needs the same memory.
@@ -59,11 +64,15 @@ func Open(ctx context.Context, url string, config Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := dataset.Open(ctx, st)
+	retried, err := retries(st, config.Retry)
 	if err != nil {
 		return nil, err
 	}
-	return New(data, config)
+	data, err := dataset.Open(ctx, retried)
+	if err != nil {
+		return nil, err
+	}
+	return build(data, retried, config)
 }
 
 // New is Open for a data set that is open already. It reads nothing.
@@ -71,12 +80,37 @@ func New(data *dataset.Dataset, config Config) (*Reader, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	retried, err := retries(data.Store(), config.Retry)
+	if err != nil {
+		return nil, err
+	}
+	if data, err = dataset.New(retried, data.Manifest()); err != nil {
+		return nil, err
+	}
+	return build(data, retried, config)
+}
+
+// retries wraps a store so that its operations are tried again.
+func retries(st store.Store, c retry.Config) (*retry.Store, error) {
+	if c.Timeout == 0 && isLocal(st.URL()) {
+		c.Timeout = -1
+	}
+	return retry.New(st, c)
+}
+
+// isLocal says that a store is a folder of this machine, or its memory.
+func isLocal(url string) bool {
+	return !strings.Contains(url, "://") || strings.HasPrefix(url, "file://")
+}
+
+// build makes a reader of a data set whose store is retried.
+func build(data *dataset.Dataset, retried *retry.Store, config Config) (*Reader, error) {
 	m := data.Manifest()
 	split, err := m.Split(config.Split)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	r := &Reader{data: data, config: config, split: split, done: make(chan struct{})}
+	r := &Reader{data: data, retried: retried, config: config, split: split, done: make(chan struct{})}
 	r.config.Split = split.Name
 	r.identity = dataState(m, split)
 	r.sequential = m.Compression == "gz"
@@ -102,6 +136,9 @@ func New(data *dataset.Dataset, config Config) (*Reader, error) {
 		return nil, fmt.Errorf("%w: %s: split %q has %d samples, less than one global batch of %d (batch_size %d × world %d): lower batch_size, or set ends to %q or %q",
 			ErrConfig, data.URL(), split.Name, split.Samples, plan.GlobalBatchSize(), r.config.BatchSize, r.config.World, EndsPad, EndsExact)
 	}
+	if r.config.MaxBad == 0 {
+		r.config.MaxBad = int(max(16, r.split.Samples/int64(r.config.World)/100))
+	}
 	if err := r.divideMemory(); err != nil {
 		return nil, err
 	}
@@ -113,11 +150,10 @@ func New(data *dataset.Dataset, config Config) (*Reader, error) {
 
 // autoShuffle is what ShuffleAuto stands for.
 func (r *Reader) autoShuffle() Shuffle {
-	url := r.data.URL()
 	switch {
 	case r.sequential:
 		return ShuffleShards
-	case strings.Contains(url, "://") && !strings.HasPrefix(url, "file://"):
+	case !isLocal(r.data.URL()):
 		return ShuffleWindow
 	}
 	return ShuffleGlobal
@@ -195,9 +231,14 @@ func (r *Reader) divideMemory() error {
 }
 
 // loadRows reads and packs the index of a shard.
-func (r *Reader) loadRows(ctx context.Context, shard int) (*rows, error) {
-	sh := &r.split.Shards[shard]
+func (r *Reader) loadRows(ctx context.Context, number int) (*rows, error) {
+	sh := &r.split.Shards[number]
 	table, err := r.data.Rows(ctx, sh)
+	if errors.Is(err, shard.ErrChecksum) {
+		// What the way has spoiled may come whole the next time.
+		r.counters.rereads.Add(1)
+		table, err = r.data.Rows(ctx, sh)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -251,6 +292,8 @@ func (r *Reader) Key(ctx context.Context, n int64) (string, error) {
 func (r *Reader) Stats() Stats {
 	s := r.counters.stats()
 	s.Workers = r.config.Workers
+	st := r.retried.Stats()
+	s.Retries, s.Stalls = st.Retries, st.Timeouts
 	return s
 }
 

@@ -9,16 +9,22 @@ import (
 
 // Stats say how a reader has fared, over all its passes up to now.
 type Stats struct {
-	// Batches and Samples were delivered; Skipped samples were not, being damaged.
-	Batches int64 `json:"batches"`
-	Samples int64 `json:"samples"`
-	Skipped int64 `json:"skipped"`
+	// Batches and Samples were delivered; Skipped samples were not, being damaged,
+	// and for Substituted ones others were.
+	Batches     int64 `json:"batches"`
+	Samples     int64 `json:"samples"`
+	Skipped     int64 `json:"skipped"`
+	Substituted int64 `json:"substituted"`
 	// ReadBytes came from the store (before decompression in it, so offsets of the
-	// container); FieldBytes of them were fields wanted. Rereads counts fields
-	// that were read a second time, as their checksum was wrong.
+	// container); FieldBytes of them were fields wanted. Rereads counts fields and
+	// indexes that were read a second time, as their checksum was wrong. Retries
+	// counts operations of the store that were tried again, as they failed or, so
+	// many as Stalls, gave no answer in time.
 	ReadBytes  int64 `json:"read_bytes"`
 	FieldBytes int64 `json:"field_bytes"`
 	Rereads    int64 `json:"rereads"`
+	Retries    int64 `json:"retries"`
+	Stalls     int64 `json:"stalls"`
 
 	// Elapsed is the time during which a pass was running.
 	Elapsed time.Duration `json:"elapsed_ns"`
@@ -97,8 +103,8 @@ func (d *duration) load() time.Duration   { return time.Duration(d.Load()) }
 
 // counters are what Stats are made of.
 type counters struct {
-	batches, samples, skipped, readBytes, fieldBytes, rereads     atomic.Int64
-	indexBusy, roomWait, fetchBusy, decodeBusy, waiting, heldBusy duration
+	batches, samples, skipped, substituted, readBytes, fieldBytes, rereads atomic.Int64
+	indexBusy, roomWait, fetchBusy, decodeBusy, waiting, heldBusy          duration
 
 	mu      sync.Mutex
 	running int
@@ -146,7 +152,7 @@ func (c *counters) delivered(start time.Time, b *Batch) (now time.Time) {
 
 func (c *counters) stats() Stats {
 	s := Stats{
-		Batches: c.batches.Load(), Samples: c.samples.Load(), Skipped: c.skipped.Load(),
+		Batches: c.batches.Load(), Samples: c.samples.Load(), Skipped: c.skipped.Load(), Substituted: c.substituted.Load(),
 		ReadBytes: c.readBytes.Load(), FieldBytes: c.fieldBytes.Load(), Rereads: c.rereads.Load(),
 		Waiting: c.waiting.load(), Holding: c.heldBusy.load(),
 		IndexBusy: c.indexBusy.load(), NoMemory: c.roomWait.load(),

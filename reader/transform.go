@@ -41,7 +41,7 @@ func newImager(c *Config, d imaging.Decoder) imager {
 // random comes from random, in the order of the transforms. Flips are noted, and
 // carried out as the picture is written: crops after them see the mirrored image.
 func (m *imager) make(dst, file []byte, random augment.Rand) error {
-	if err := m.decoder.Decode(file, &m.decoded, imaging.DecodeOptions{}); err != nil {
+	if err := m.decoder.Decode(file, &m.decoded, imaging.DecodeOptions{MaxPixels: m.config.MaxPixels}); err != nil {
 		return err
 	}
 	view := m.decoded // the picture so far
@@ -82,7 +82,7 @@ func (m *imager) make(dst, file []byte, random augment.Rand) error {
 				}
 				i++
 			} else {
-				if int64(w)*int64(h) > imaging.DefaultMaxPixels {
+				if int64(w)*int64(h) > m.config.MaxPixels {
 					return fmt.Errorf("%w: %d × %d, resized to %d × %d", imaging.ErrTooLarge, view.Width, view.Height, w, h)
 				}
 				out.Reset(w, h)

@@ -119,7 +119,7 @@ func (o *packOptions) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.env.Workers, "workers", 0, "goroutines that read and check (default: the cores)")
 	f.StringVar(&o.memory, "memory", "", "bytes of samples held at once (default 128 MiB)")
 	f.StringVar(&o.worker, "worker", "", "pack part `i/n` only, i from 0, as one of n processes or machines")
-	f.StringVar(&o.env.TempDir, "temp-dir", "", "folder to sort the plan in (default: the system's)")
+	f.StringVar(&o.env.TempDir, "temp-dir", "", "folder to sort the plan and to unpack .tar.gz sources in (default: the system's)")
 	f.BoolVar(&o.env.Restart, "restart", false, "drop an unfinished run in DST instead of going on with it")
 	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
 }

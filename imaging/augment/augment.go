@@ -1,3 +1,32 @@
+// Package augment draws random augmentations and carries them out, on images and on
+// the masks and boxes that go with them.
+//
+// Every transform is a plain struct with the names, defaults and distributions of
+// torchvision's transforms v2. Its Draw(r, width, height) makes parameters of random
+// numbers and of the image's size alone, so that they are known before a byte is
+// decoded; what it returns has an Apply(workspace, image), or can be sent elsewhere
+// (to a GPU, say) to be applied there:
+//
+//	r := augment.NewRand(seed, epoch, sample)
+//	ops := augment.ColorJitter{Brightness: augment.GainOf(0.4)}.Draw(&r, w, h)
+//	err := ops.Apply(&workspace, &image)
+//
+// What changes colours draws an [Op] or several; what moves pixels draws a [Region],
+// a flip or a [Warp]. The latter go together into one [Geometry], which an image, its
+// masks and its boxes share. [MixUp] and [CutMix] draw for a whole batch.
+//
+// # Promises
+//
+// Parameters are pure functions of a [Rand], and a Rand is a pure function of
+// (seed, epoch, sample number): whichever worker handles a sample, whenever and
+// after whatever others, it sees the same crop. What a Rand yields, and what the
+// functions here make of it, will not change; tests hold literal values. How many
+// numbers a Draw uses does not depend on the transform's options, except where one
+// is refused and drawn again.
+//
+// Pixels are those of Pillow 13, and so of torchvision's transforms of PIL images,
+// byte for byte; where they are not, the transform states the bound. In steady state
+// nothing is allocated.
 package augment
 
 import (
@@ -8,7 +37,10 @@ import (
 
 // Region is a part of an image, in pixels.
 type Region struct {
-	X, Y, Width, Height int
+	X      int `json:"x"`
+	Y      int `json:"y"`
+	Width  int `json:"width"`
+	Height int `json:"height"`
 }
 
 // RandomResizedCrop is torchvision's transform of that name: a part of random

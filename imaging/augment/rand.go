@@ -1,36 +1,44 @@
-// Package augment draws the parameters of augmentations: which part of an image to
-// crop, whether to flip it. It touches no pixels; imaging/resize and
-// imaging/tensor do what it says.
-//
-// Parameters are pure functions of a [Rand], and a Rand is a pure function of
-// (seed, epoch, sample number): whichever worker handles a sample, whenever and
-// after whatever others, it sees the same crop. What a Rand yields, and what the
-// functions here make of it, will not change; tests hold literal values.
 package augment
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Rand yields random numbers: Philox4x64-10 (Salmon, Moraes, Dror and Shaw,
 // "Parallel random numbers: as easy as 1, 2, 3", SC 2011), a block cipher on a
 // counter, as numpy.random.Philox has it. The key is (seed, epoch), the counter
-// (block, sample, 0, 0), so every sample of every epoch has a stream of its own,
-// of 2^66 numbers. It is a value of a few words; nothing is allocated.
+// (block, sample, use, 0), so every sample and every batch of every epoch has a stream
+// of its own, of 2^66 numbers. It is a value of a few words; nothing is allocated.
 type Rand struct {
 	seed, epoch, sample uint64
+	use                 uint64    // what for: one of the constants below
 	block               uint64    // the next one
 	ready               [4]uint64 // numbers of the last block
 	left                int       // how many of them are still to be used
 }
+
+const (
+	forSample = iota
+	forBatch
+	forNoise
+)
 
 // NewRand returns the random numbers of one sample in one epoch.
 func NewRand(seed, epoch, sample uint64) Rand {
 	return Rand{seed: seed, epoch: epoch, sample: sample}
 }
 
+// NewBatchRand returns the random numbers of one batch in one epoch, for [MixUp] and
+// [CutMix]. They have nothing in common with those of the sample of that number.
+func NewBatchRand(seed, epoch, batch uint64) Rand {
+	return Rand{seed: seed, epoch: epoch, sample: batch, use: forBatch}
+}
+
 // Uint64 returns 64 random bits.
 func (r *Rand) Uint64() uint64 {
 	if r.left == 0 {
-		r.ready = philox([4]uint64{r.block, r.sample}, [2]uint64{r.seed, r.epoch})
+		r.ready = philox([4]uint64{r.block, r.sample, r.use}, [2]uint64{r.seed, r.epoch})
 		r.block++
 		r.left = len(r.ready)
 	}
@@ -59,6 +67,54 @@ func (r *Rand) IntN(n int) int {
 		}
 	}
 	return int(high)
+}
+
+// Normal returns a number of the standard normal distribution (Marsaglia's polar
+// method, 1964, of whose two numbers the second is dropped).
+func (r *Rand) Normal() float64 {
+	for {
+		u, v := r.Uniform(-1, 1), r.Uniform(-1, 1)
+		if s := float64(u*u) + float64(v*v); s > 0 && s < 1 {
+			return u * math.Sqrt(-2*math.Log(s)/s)
+		}
+	}
+}
+
+// Beta returns a number of the distribution Beta(alpha, alpha), alpha above 0: as
+// X/(X+Y) with X and Y of the distribution Gamma(alpha), which are drawn as their
+// logarithms, so that a small alpha makes neither vanish.
+func (r *Rand) Beta(alpha float64) float64 {
+	if alpha == 1 {
+		return r.Float64()
+	}
+	x := r.logGamma(alpha)
+	y := r.logGamma(alpha)
+	return 1 / (1 + math.Exp(y-x))
+}
+
+// logGamma returns the logarithm of a number of the distribution Gamma(alpha)
+// (Marsaglia and Tsang, "A simple method for generating gamma variables", 2000; below
+// 1 by their section 6: Gamma(alpha+1) times U^(1/alpha)).
+func (r *Rand) logGamma(alpha float64) float64 {
+	boost := 0.0
+	if alpha < 1 {
+		boost = math.Log(1-r.Float64()) / alpha
+		alpha++
+	}
+	d := alpha - 1./3
+	c := 1 / math.Sqrt(9*d)
+	for {
+		x := r.Normal()
+		v := 1 + float64(c*x)
+		if v <= 0 {
+			continue
+		}
+		v = v * v * v
+		u := 1 - r.Float64()
+		if math.Log(u) < float64(0.5*x*x)+float64(d*(1-v+math.Log(v))) {
+			return math.Log(d) + math.Log(v) + boost
+		}
+	}
 }
 
 func philox(c [4]uint64, k [2]uint64) [4]uint64 {
