@@ -129,7 +129,8 @@ func spellClass(row *index.Row, f *index.FieldRow) (content []byte, ok bool) {
 	for _, text := range [...][]byte{label, []byte(row.LabelName)} {
 		for _, end := range [...]string{"", "\n"} {
 			if int64(len(text)+len(end)) == f.Size {
-				if content = append(text, end...); index.FieldChecksum(content) == f.CRC32C {
+				content = append(append(content[:0], text...), end...)
+				if index.FieldChecksum(content) == f.CRC32C {
 					return content, true
 				}
 			}

@@ -260,12 +260,18 @@ func (t *Tars) addLoose(dir string) error {
 			}
 			return nil
 		}
-		if _, err := formats.OfFile(p); err != nil || !d.Type().IsRegular() && d.Type() != fs.ModeSymlink {
-			return nil // no shard
+		if !named(p) || !d.Type().IsRegular() && d.Type() != fs.ModeSymlink {
+			return nil
 		}
 		_, err = t.addFile(p, t.cfg.Split)
 		return err
 	})
+}
+
+// named says whether a file has a shard's name.
+func named(p string) bool {
+	_, err := formats.OfFile(p)
+	return err == nil
 }
 
 // Close closes the shards that are kept open and removes what was decompressed.
