@@ -43,9 +43,14 @@
 //   - Memory. A pass holds at most Config.Memory: batches, bytes in flight, index.
 //     Only a sample that is larger than all of that gets more, alone.
 //   - Bad data. Every field is compared with its CRC-32C before it is used, and read
-//     a second time where it differs. What is still wrong ends the pass, or is left
-//     out and reported ([OnBad]). Errors come in the order of batches, and name
-//     shard, key, field and offset: [*SampleError].
+//     a second time, from the shard opened anew, where it differs. What is still
+//     wrong ends the pass, or is left out, or another sample stands in for it
+//     ([OnBad]), up to a limit (Config.MaxBad); it is always reported, by key
+//     ([Batch.Bad], [Reader.BadSamples]). No policy changes the number of batches.
+//     Errors come in the order of batches, and name shard, key, field and offset:
+//     [*SampleError].
+//   - Bad stores. What fails or stalls is tried again (Config.Retry); the same
+//     samples come in the same order.
 //
 // # Reading
 //

@@ -77,13 +77,13 @@ type copied struct {
 	samples []int64
 	keys    []string
 	fields  []string
-	skipped int
+	bad     int
 }
 
 func copyOf(b *Batch) copied {
 	c := copied{
 		number: b.Number(), images: bytes.Clone(b.Images().Data), shape: b.Images().Shape,
-		labels: slices.Clone(b.Labels()), samples: slices.Clone(b.Samples()), keys: b.Keys(), skipped: len(b.Bad()),
+		labels: slices.Clone(b.Labels()), samples: slices.Clone(b.Samples()), keys: b.Keys(), bad: len(b.Bad()),
 	}
 	for i := range b.Len() {
 		for _, name := range b.Fields() {
@@ -424,14 +424,19 @@ func plain(n, classes int) datasettest.Made {
 	return m
 }
 
-// flip changes byte i of an object.
+// flipByte changes byte i of an object.
 func flipByte(t *testing.T, st store.Store, name string, i int64) {
+	t.Helper()
+	flipBit(t, st, name, i, 6)
+}
+
+func flipBit(t *testing.T, st store.Store, name string, i int64, bit int) {
 	t.Helper()
 	data, err := store.ReadAll(context.Background(), st, name, 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
-	data[i] ^= 0x40
+	data[i] ^= 1 << bit
 	if err := store.WriteAll(context.Background(), st, name, data); err != nil {
 		t.Fatal(err)
 	}
@@ -476,7 +481,7 @@ func TestDamagedSample(t *testing.T) {
 		c.OnBad = OnBadSkip
 		r = newReader(t, d, c)
 		all := epochOf(t, r, 0)
-		if len(all) != 5 || all[1].skipped != 1 || !slices.Equal(all[1].samples, []int64{8, 9, 10, 11, 12, 13, 15}) {
+		if len(all) != 5 || all[1].bad != 1 || !slices.Equal(all[1].samples, []int64{8, 9, 10, 11, 12, 13, 15}) {
 			t.Fatalf("%s: skipped: %+v", decode, all[1])
 		}
 		for i, n := range all[1].samples {
@@ -948,7 +953,7 @@ func TestDamagedTFRecord(t *testing.T) {
 	flipByte(t, d.Store(), sh.Name, f.Offset+f.Size/2)
 	r := newReader(t, d, Config{BatchSize: 8, Shuffle: ShuffleNone, Decode: DecodeNone, OnBad: OnBadSkip})
 	all := epochOf(t, r, 0)
-	if all[1].skipped != 1 || !slices.Equal(all[1].samples, []int64{8, 9, 10, 11, 12, 13, 15}) {
+	if all[1].bad != 1 || !slices.Equal(all[1].samples, []int64{8, 9, 10, 11, 12, 13, 15}) {
 		t.Errorf("%+v", all[1])
 	}
 	r = newReader(t, d, Config{BatchSize: 8, Shuffle: ShuffleNone, Decode: DecodeNone})

@@ -59,6 +59,8 @@ type benchLine struct {
 	Bound           reader.Bound  `json:"bound_by"`
 	Stats           reader.Stats  `json:"stats"`
 	Config          reader.Config `json:"config"`
+	// Bad are the damaged samples.
+	Bad []reader.BadSample `json:"bad"`
 }
 
 func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string, s streams) error {
@@ -84,17 +86,17 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 	st := r.Stats()
 	line := benchLine{
 		ImagesPerSecond: perSecond(st.Samples, st.Elapsed), BytesPerSecond: perSecond(st.FieldBytes, st.Elapsed),
-		PeakMemory: peakMemory(), Bound: st.Bound(), Stats: st, Config: r.Config(),
+		PeakMemory: peakMemory(), Bound: st.Bound(), Stats: st, Config: r.Config(), Bad: r.BadSamples(),
 	}
 	if o.json {
 		err = printJSON(s.out, line)
 	} else {
 		err = printBench(s.out, line)
 	}
-	if err == nil && st.Skipped > 0 {
-		return fmt.Errorf("%w: %d", errDamaged, st.Skipped)
+	if err != nil {
+		return err
 	}
-	return err
+	return damage(st)
 }
 
 // benchEpochs reads the epochs, or the first batches of them.
@@ -105,7 +107,7 @@ func benchEpochs(ctx context.Context, o *benchOptions, r *reader.Reader, state r
 			if err != nil {
 				return err
 			}
-			reportSkipped(report, b)
+			reportBad(report, r.Config().OnBad, b)
 			state = b.State()
 			b.Release()
 			if err := file.done(state); err != nil {
@@ -121,11 +123,15 @@ func benchEpochs(ctx context.Context, o *benchOptions, r *reader.Reader, state r
 
 func perSecond(n int64, d time.Duration) float64 { return float64(n) / max(d.Seconds(), 1e-9) }
 
-// reportSkipped names the samples that a batch lacks.
-func reportSkipped(w io.Writer, b *reader.Batch) {
+// reportBad names the samples that a batch lacks, or has others for.
+func reportBad(w io.Writer, policy reader.OnBad, b *reader.Batch) {
+	what := "skipped"
+	if policy == reader.OnBadSubstitute {
+		what = "replaced"
+	}
 	for _, bad := range b.Bad() {
 		// That nobody hears is no reason to stop.
-		_, _ = fmt.Fprintf(w, "shardread: skipped: %s\n", printable(bad.Error()))
+		_, _ = fmt.Fprintf(w, "shardread: %s: %s\n", what, printable(bad.Error()))
 	}
 }
 

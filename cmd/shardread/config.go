@@ -14,8 +14,10 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
+	"shardify/imaging"
 	"shardify/internal/nearest"
 	"shardify/reader"
+	"shardify/store/retry"
 )
 
 // configOptions are the flags of reader.Config. Flags go before --config, which
@@ -65,7 +67,12 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 	}
 	if groups&readFlags != 0 {
 		f.StringSliceVar(&o.flags.Fields, "fields", nil, "the fields to read besides the images, with commas between")
-		f.StringVar(&o.onBad, "on-bad", "", "damaged samples: fail or skip (default fail)")
+		f.StringVar(&o.onBad, "on-bad", "", "damaged samples: fail ends, skip leaves them out, substitute takes others of their shards (default fail)")
+		f.IntVar(&o.flags.MaxBad, "max-bad", 0, "how many damaged samples an epoch may have; -1: any number (default: a hundredth, and 16 at least)")
+		f.Int64Var(&o.flags.MaxPixels, "max-pixels", 0, fmt.Sprintf("images of more pixels are damaged (default %d)", int64(imaging.DefaultMaxPixels)))
+		f.DurationVar(&o.flags.Retry.Timeout, "timeout", 0, fmt.Sprintf("how long an operation of a remote store may take before it is made again (default %v)", retry.DefaultTimeout))
+		f.IntVar(&o.flags.Retry.Attempts, "attempts", 0, fmt.Sprintf("how often an operation of the store is tried before its error counts (default %d)", retry.DefaultAttempts))
+		f.DurationVar(&o.flags.Retry.Hedge, "hedge", 0, "make a read that has no answer after this time a second time (default: never)")
 		f.BoolVar(&o.flags.SkipChecksums, "skip-checksums", false, "do not verify the checksums of fields")
 		f.IntVar(&o.flags.Workers, "workers", 0, "goroutines that decode (default: the cores)")
 		f.StringVar(&o.memory, "memory", "", "memory for batches, reads and index: 512MiB, 2GB (default: four batches, 128 MiB, and the index)")
@@ -127,6 +134,16 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			c.Decode = reader.Decode(o.decode)
 		case "on-bad":
 			c.OnBad = reader.OnBad(o.onBad)
+		case "max-bad":
+			c.MaxBad = g.MaxBad
+		case "max-pixels":
+			c.MaxPixels = g.MaxPixels
+		case "timeout":
+			c.Retry.Timeout = g.Retry.Timeout
+		case "attempts":
+			c.Retry.Attempts = g.Retry.Attempts
+		case "hedge":
+			c.Retry.Hedge = g.Retry.Hedge
 		case "skip-checksums":
 			c.SkipChecksums = g.SkipChecksums
 		case "workers":
@@ -210,10 +227,11 @@ func decodeStrict(r io.Reader, v any) error {
 
 // jsonNames are the names of reader.Config's settings.
 func jsonNames() (names []string) {
-	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[reader.Transform]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[reader.Transform](), reflect.TypeFor[retry.Config]()} {
 		for i := range t.NumField() {
-			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			names = append(names, name)
+			if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
+				names = append(names, name)
+			}
 		}
 	}
 	return names

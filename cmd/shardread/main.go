@@ -27,7 +27,7 @@ const (
 	// exitUsage: the command line or the configuration is wrong; nothing was done.
 	exitUsage = 2
 	// exitDamaged: damaged data was found; stderr names it. Under --on-bad skip
-	// all the rest was read.
+	// and substitute all the rest was read.
 	exitDamaged = 3
 	// exitInterrupted: stopped by Ctrl-C or SIGTERM.
 	exitInterrupted = 130

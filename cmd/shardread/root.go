@@ -62,8 +62,19 @@ func usage(err error) error { return &usageError{err} }
 // usagef returns a fault of the command line.
 func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
 
-// errDamaged: samples had to be left out.
-var errDamaged = errors.New("damaged samples were left out")
+// errDamaged: samples had to be left out or replaced.
+var errDamaged = errors.New("damaged samples were")
+
+// damage is the end of a command that has met damaged samples; nil if there were none.
+func damage(st reader.Stats) error {
+	switch {
+	case st.Skipped > 0:
+		return fmt.Errorf("%w left out: %d", errDamaged, st.Skipped)
+	case st.Substituted > 0:
+		return fmt.Errorf("%w replaced by others: %d", errDamaged, st.Substituted)
+	}
+	return nil
+}
 
 // isDamage says that err is the data's fault.
 func isDamage(err error) bool {

@@ -86,7 +86,8 @@ const stateInterval = time.Second
 // begin writes the state where the command begins.
 func (o *stateOptions) begin(s reader.State, flush func() error) (*stateFile, error) {
 	f := &stateFile{name: o.out, flush: flush, state: s, dirty: o.out != ""}
-	return f, f.end(nil)
+	err := f.end(nil)
+	return f, err
 }
 
 // done notes that everything before s is done.

@@ -154,7 +154,7 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 		if err != nil {
 			return file.end(err)
 		}
-		reportSkipped(s.err, b)
+		reportBad(s.err, c.OnBad, b)
 		err = w.write(b)
 		next := b.State()
 		b.Release()
@@ -177,10 +177,7 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 	if err := file.end(nil); err != nil {
 		return err
 	}
-	if n := r.Stats().Skipped; n > 0 {
-		return fmt.Errorf("%w: %d", errDamaged, n)
-	}
-	return nil
+	return damage(r.Stats())
 }
 
 // tarStream writes samples as a tar.

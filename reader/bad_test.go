@@ -1,0 +1,389 @@
+package reader
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"shardify/dataset"
+	"shardify/dataset/datasettest"
+	"shardify/imaging"
+	"shardify/shard"
+	"shardify/store/fault"
+	"shardify/store/retry"
+)
+
+// damage flips a bit in the image of each of the samples, whose shards have per each.
+func damage(t *testing.T, d *dataset.Dataset, per int64, samples ...int64) {
+	t.Helper()
+	for _, n := range samples {
+		sh := &d.Manifest().Splits[0].Shards[n/per]
+		rows, err := d.Rows(context.Background(), sh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := rows[n%per].Field("jpg")
+		flipByte(t, d.Store(), sh.Name, f.Offset+f.Size/2)
+	}
+}
+
+// slot is one sample of a batch.
+type slot struct {
+	label  int64
+	key    string
+	image  string
+	fields string
+}
+
+// slots maps the samples of an epoch to what the batches have of them.
+func slots(all []copied, side int) (byNumber map[int64]slot, order [][]int64) {
+	byNumber = map[int64]slot{}
+	for _, b := range all {
+		for i, n := range b.samples {
+			s := slot{label: b.labels[i], key: b.keys[i]}
+			if len(b.images) > 0 {
+				s.image = string(b.images[i*3*side*side:][:3*side*side])
+			}
+			for _, f := range b.fields {
+				if rest, ok := strings.CutPrefix(f, fmt.Sprint(i, " ")); ok {
+					s.fields += rest + "\n"
+				}
+			}
+			byNumber[n] = s
+		}
+		order = append(order, b.samples)
+	}
+	return byNumber, order
+}
+
+// Another sample of the same shard stands where a damaged one would, whole: key, label,
+// fields and the pixels it has in that epoch. All the rest is as if nothing had been
+// damaged; and it is the same sample in another world, with other workers, and after
+// a resume.
+func TestSubstitute(t *testing.T) {
+	for _, format := range []string{"tar", "tar.zst", "tar.gz"} {
+		for _, decode := range []Decode{DecodeImage, DecodeNone} {
+			if format != "tar" && decode == DecodeNone {
+				continue
+			}
+			t.Run(format+"/"+string(decode), func(t *testing.T) {
+				c := Config{BatchSize: 8, Shuffle: ShuffleWindow, Lanes: 4, Window: 16, Seed: 2, Decode: decode, OnBad: OnBadSubstitute, Ends: EndsExact}
+				if decode == DecodeImage {
+					c.Transform, c.Fields = crop, []string{"cls", "seg.png"}
+				}
+				whole := small(t, datasettest.Options{})
+				want, order := slots(epochOf(t, newReader(t, whole, c), 1), 24)
+				d := small(t, datasettest.Options{})
+				if format == "tar" {
+					damage(t, d, 10, 3, 14, 16, 39)
+				} else {
+					// A flipped bit would damage a whole frame. These have no image.
+					d = small(t, datasettest.Options{Format: format, Make: func(n, classes int) datasettest.Made {
+						m := datasettest.Sample(n, classes)
+						if n == 3 || n == 14 || n == 16 || n == 39 {
+							m.Fields, m.Paths = m.Fields[:1], nil
+						}
+						return m
+					}})
+				}
+				r := newReader(t, d, c)
+				all := epochOf(t, r, 1)
+				got, places := slots(all, 24)
+				stands := map[int64]int64{}
+				for b, list := range order {
+					if len(places[b]) != len(list) {
+						t.Fatalf("batch %d has %d samples of %d", b, len(places[b]), len(list))
+					}
+					for i, n := range list {
+						m := places[b][i]
+						if got[m] != want[m] {
+							t.Errorf("sample %d, in the place of %d, is not what it should be", m, n)
+						}
+						if m != n {
+							stands[n] = m
+						}
+					}
+				}
+				if len(stands) != 4 {
+					t.Errorf("substitutes are %v", stands)
+				}
+				for n, m := range stands {
+					if m/10 != n/10 || !slices.Contains([]int64{3, 14, 16, 39}, n) || slices.Contains([]int64{3, 14, 16, 39}, m) {
+						t.Errorf("%d stands in for %d", m, n)
+					}
+				}
+				if st := r.Stats(); st.Substituted != 4 || st.Skipped != 0 || st.Samples != 40 {
+					t.Errorf("%+v", st)
+				}
+				report := r.BadSamples()
+				if len(report) != 4 || report[1].Sample != 14 || report[1].Key != datasettest.Sample(14, 5).Key || report[1].Field == "jpg" != (format == "tar") ||
+					report[1].Times < 1 || report[1].Reason == "" || !strings.Contains(report[1].Shard, "train-000001") {
+					t.Errorf("%+v", report)
+				}
+				if data, err := json.Marshal(report); err != nil || !bytes.Contains(data, []byte(`"times":`)) {
+					t.Errorf("%s, %v", data, err)
+				}
+
+				c.Workers = 7
+				if again := epochOf(t, newReader(t, d, c), 1); !reflect.DeepEqual(again, all) {
+					t.Error("other batches with other workers")
+				}
+				s, err := r.State(1, 2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tail, _ := tailOf(t, newReader(t, d, c), s); !reflect.DeepEqual(tail, all[2:]) {
+					t.Error("other batches after a resume")
+				}
+				c.World, c.BatchSize = 4, 2
+				var worlds []int64
+				for rank := range 4 {
+					c.Rank = rank
+					for _, b := range epochOf(t, newReader(t, d, c), 1) {
+						worlds = append(worlds, b.samples...)
+					}
+				}
+				var one []int64
+				for _, list := range places {
+					one = append(one, list...)
+				}
+				slices.Sort(worlds)
+				slices.Sort(one)
+				if !slices.Equal(worlds, one) {
+					t.Errorf("in a world of 4:\n got %v\nwant %v", worlds, one)
+				}
+			})
+		}
+	}
+}
+
+// In a TFRecord, where fields are parsed out of their record.
+func TestSubstituteTFRecord(t *testing.T) {
+	d := small(t, datasettest.Options{Format: "tfrecord"})
+	want, _ := slots(epochOf(t, newReader(t, d, Config{BatchSize: 8, Decode: DecodeNone}), 0), 0)
+	damage(t, d, 10, 14, 15)
+	r := newReader(t, d, Config{BatchSize: 8, Shuffle: ShuffleNone, Decode: DecodeNone, OnBad: OnBadSubstitute})
+	all := epochOf(t, r, 0)
+	got, places := slots(all, 0)
+	if m := places[1][6]; m == 14 || m/10 != 1 || got[m] != want[m] || len(places[1]) != 8 || all[1].bad != 2 {
+		t.Errorf("%v", places[1])
+	}
+}
+
+// Where nothing whole is found to put there, the pass ends and says so.
+func TestSubstituteWithNothing(t *testing.T) {
+	d := small(t, datasettest.Options{Shards: 2, Samples: 3})
+	damage(t, d, 3, 0, 1, 2, 3, 4, 5)
+	one := small(t, datasettest.Options{Shards: 1, Samples: 1})
+	damage(t, one, 1, 0)
+	for want, d := range map[string]*dataset.Dataset{"is damaged, too": d, "no other sample": one} {
+		r := newReader(t, d, Config{BatchSize: 1, Decode: DecodeNone, OnBad: OnBadSubstitute})
+		var last error
+		for b, err := range r.Epoch(context.Background(), 0) {
+			if last = err; err == nil {
+				b.Release()
+			}
+		}
+		var bad *SampleError
+		if !errors.As(last, &bad) || !errors.Is(last, shard.ErrChecksum) || !strings.Contains(last.Error(), want) {
+			t.Errorf("%v, want %q", last, want)
+		}
+	}
+}
+
+// Damaged samples pass up to the limit, which every pass has for itself; one more ends
+// it, at the same place however many workers there are.
+func TestMaxBad(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	damage(t, d, 10, 3, 14, 16, 39)
+	for _, policy := range []OnBad{OnBadSkip, OnBadSubstitute} {
+		for _, c := range []struct{ limit, batches int }{{-1, 8}, {0, 8}, {4, 8}, {3, 7}, {2, 3}, {1, 2}} {
+			for _, workers := range []int{1, 7} {
+				r := newReader(t, d, Config{BatchSize: 5, Shuffle: ShuffleNone, Decode: DecodeNone, OnBad: policy, MaxBad: c.limit, Workers: workers})
+				for range 2 {
+					n := 0
+					var last error
+					for b, err := range r.Epoch(context.Background(), 0) {
+						if last = err; err == nil {
+							n++
+							b.Release()
+						}
+					}
+					if n != c.batches || (last == nil) != (n == 8) {
+						t.Errorf("%s, limit %d: %d batches, then %v", policy, c.limit, n, last)
+					}
+					var bad *SampleError
+					if last != nil && (!errors.Is(last, ErrTooManyBad) || !errors.As(last, &bad) || !strings.Contains(last.Error(), fmt.Sprint("allows ", c.limit))) {
+						t.Errorf("%s, limit %d: %v", policy, c.limit, last)
+					}
+				}
+				if want := min(4, c.limit+1); c.limit > 0 && len(r.BadSamples()) != want {
+					t.Errorf("%s, limit %d: %d reported", policy, c.limit, len(r.BadSamples()))
+				}
+			}
+		}
+	}
+	if n := newReader(t, d, Config{BatchSize: 5}).Config().MaxBad; n != 16 {
+		t.Errorf("the default is %d", n)
+	}
+}
+
+// Whatever is skipped, every rank gets the same number of batches, and each sample that
+// is whole in the batch where it would have been.
+func TestSkipKeepsBatchCounts(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	c := Config{BatchSize: 2, World: 4, Lanes: 4, Shuffle: ShuffleGlobal, Seed: 1, Decode: DecodeNone, OnBad: OnBadSkip}
+	plan, err := newReader(t, d, c).Plan(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := plan.Batch(nil, 2, 3) // all that one rank would have
+	bad = append(bad, plan.Batch(nil, 4, 0)[1])
+	damage(t, d, 10, bad...)
+	for rank := range 4 {
+		c.Rank = rank
+		all := epochOf(t, newReader(t, d, c), 0)
+		if len(all) != 5 {
+			t.Errorf("rank %d has %d batches", rank, len(all))
+		}
+		for b, got := range all {
+			want := slices.DeleteFunc(plan.Batch(nil, int64(b), rank), func(n int64) bool { return slices.Contains(bad, n) })
+			if got.number != int64(b) || !slices.Equal(got.samples, want) || got.bad != 2-len(want) {
+				t.Errorf("rank %d batch %d: %v and %d bad ones, want %v", rank, b, got.samples, got.bad, want)
+			}
+		}
+	}
+}
+
+// An image that claims to be huge costs nothing but its sample.
+func TestDecoderBomb(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	sh := &d.Manifest().Splits[0].Shards[0]
+	rows, err := d.Rows(context.Background(), sh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The frame header of sample 7 says 65,000 × 65,000.
+	f := rows[7].Field("jpg")
+	at := bytes.Index(datasettest.Sample(7, 5).Fields[1].Data, []byte{0xff, 0xc0, 0, 17, 8}) + 5
+	size := datasettest.Sample(7, 5).Fields[1].Data[at : at+4]
+	for i, b := range binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, 65000), 65000) {
+		for bit := range 8 {
+			if (size[i]^b)>>bit&1 == 1 {
+				flipBit(t, d.Store(), sh.Name, f.Offset+int64(at+i), bit)
+			}
+		}
+	}
+	c := Config{BatchSize: 10, Shuffle: ShuffleNone, Transform: crop, OnBad: OnBadSkip, SkipChecksums: true}
+	r := newReader(t, d, c)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	epochOf(t, r, 0)
+	runtime.ReadMemStats(&after)
+	if report := r.BadSamples(); len(report) != 1 || report[0].Sample != 7 {
+		t.Errorf("%+v", report)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 200<<20 {
+		t.Errorf("%d bytes allocated", n)
+	}
+	// A limit of one's own: all that are larger, and only those.
+	c.MaxPixels, c.MaxBad = 1500, -1
+	var want []int64
+	for n := range int64(40) {
+		info, err := imaging.Probe(datasettest.Sample(int(n), 5).Fields[1].Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 7 || info.Width*info.Height > 1500 {
+			want = append(want, n)
+		}
+	}
+	r = newReader(t, d, c)
+	epochOf(t, r, 0)
+	var got []int64
+	for _, s := range r.BadSamples() {
+		got = append(got, s.Sample)
+	}
+	if !slices.Equal(got, want) || len(want) < 5 {
+		t.Errorf("above 1500 pixels: %v, want %v", got, want)
+	}
+	c.OnBad = OnBadFail
+	for b, err := range newReader(t, d, c).Epoch(context.Background(), 0) {
+		if err != nil {
+			if !errors.Is(err, imaging.ErrTooLarge) {
+				t.Error(err)
+			}
+			break
+		}
+		b.Release()
+	}
+}
+
+// Through a store with 1% errors, 2% short reads and 2% stalls of 100 ms (of which a
+// part is cut off by the timeout) come the same samples in the same order.
+func TestFaultyStore(t *testing.T) {
+	for _, format := range []string{"tar", "tar.zst", "tar.gz", "tfrecord"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			d := small(t, datasettest.Options{Shards: 30, Samples: 10, Format: format, Make: plain})
+			for k, mode := range modes[1:] {
+				if format == "tar.gz" && mode != ShuffleShards {
+					continue // the others read shards from their start, over and over
+				}
+				c := Config{
+					BatchSize: 16, Shuffle: mode, Seed: 1, Lanes: 2, Window: 64, Ends: EndsExact,
+					Transform: crop, Fields: []string{"cls"}, OnBad: OnBadFail,
+				}
+				want := epochOf(t, newReader(t, d, c), 0)
+				for timeout, stalls := range map[time.Duration]bool{50 * time.Millisecond: true, -1: false} {
+					st := fault.New(d.Store(), fault.Config{
+						ErrorRate: 0.01, ShortReadRate: 0.02, StallRate: 0.02, Stall: 100 * time.Millisecond, Seed: uint64(k + 1),
+					})
+					shaky, err := dataset.New(st, d.Manifest())
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.Retry = retry.Config{Timeout: timeout, Backoff: time.Millisecond}
+					r := newReader(t, shaky, c)
+					if got := epochOf(t, r, 0); !reflect.DeepEqual(got, want) {
+						t.Errorf("%s: other batches", mode)
+					}
+					s := r.Stats()
+					if s.Retries == 0 || s.Rereads != 0 || len(r.BadSamples()) != 0 || stalls != (s.Stalls > 0) {
+						t.Errorf("%s: %d operations, %d retries, %d stalls, %d rereads", mode, st.Ops(), s.Retries, s.Stalls, s.Rereads)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A read that would never come back is made again.
+func TestHangingStore(t *testing.T) {
+	for _, format := range []string{"tar", "tar.zst"} {
+		d := small(t, datasettest.Options{Format: format})
+		c := Config{BatchSize: 4, Transform: crop, Retry: retry.Config{Timeout: 20 * time.Millisecond, Backoff: time.Millisecond}}
+		want := epochOf(t, newReader(t, d, c), 0)
+		st := fault.New(d.Store(), fault.Config{Kinds: []fault.Kind{fault.ReadAt, fault.Open}, StallRate: 0.15, Stall: time.Hour, Seed: 5})
+		hanging, err := dataset.New(st, d.Manifest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newReader(t, hanging, c)
+		if got := epochOf(t, r, 0); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: other batches", format)
+		}
+		if r.Stats().Stalls == 0 {
+			t.Errorf("%s: nothing has stalled", format)
+		}
+	}
+}
