@@ -150,10 +150,17 @@ func appendLocation(b []byte, p *prefixes, l *source.Location, path string) []by
 	if n == 0 {
 		b = appendString(b, l.Name)
 	}
-	b = binary.AppendUvarint(b, uint64(l.Source))
+	src := uint64(l.Source) << 1
+	if l.HasCRC32C {
+		src |= 1
+	}
+	b = binary.AppendUvarint(b, src)
 	b = binary.AppendUvarint(b, uint64(l.Offset))
 	b = binary.AppendUvarint(b, uint64(l.Size))
 	b = binary.AppendVarint(b, l.ModTime)
+	if l.HasCRC32C {
+		b = binary.LittleEndian.AppendUint32(b, l.CRC32C)
+	}
 	return appendString(b, string(l.Inline))
 }
 
@@ -216,6 +223,16 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
+func (d *decoder) uint32() uint32 {
+	if len(d.b) < 4 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	v := binary.LittleEndian.Uint32(d.b)
+	d.b = d.b[4:]
+	return v
+}
+
 func (d *decoder) string() string {
 	n := d.uvarint()
 	if n > uint64(len(d.b)) {
@@ -237,12 +254,15 @@ func (d *decoder) location(path string) (l source.Location) {
 		d.bad = true
 	}
 	source := d.uvarint()
-	l.Source = int(source & 0xffff)
+	l.Source, l.HasCRC32C = int(source>>1&0xffff), source&1 != 0
 	l.Offset, l.Size, l.ModTime = int64(d.uvarint()), int64(d.uvarint()), d.varint()
+	if l.HasCRC32C {
+		l.CRC32C = d.uint32()
+	}
 	if s := d.string(); s != "" {
 		l.Inline = []byte(s)
 	}
-	if l.Offset < 0 || l.Size < 0 || source > 0xffff {
+	if l.Offset < 0 || l.Size < 0 || source>>1 > 0xffff {
 		d.bad = true
 	}
 	return l

@@ -14,7 +14,7 @@ func planItems(n int) []item {
 	items := make([]item, n)
 	for i := range items {
 		items[i] = item{key: fmt.Sprintf("class/%d", i), label: int64(i%5) - 1, fields: []source.FieldEntry{
-			{Name: "jpg", Path: fmt.Sprintf("class/%d.JPEG", i), Location: source.Location{Name: fmt.Sprintf("/data/class/%d.JPEG", i), Size: 100, ModTime: -3}},
+			{Name: "jpg", Path: fmt.Sprintf("class/%d.JPEG", i), Location: source.Location{Name: fmt.Sprintf("/data/class/%d.JPEG", i), Size: 100, ModTime: -3, CRC32C: uint32(i * (i % 2)), HasCRC32C: i%2 == 1}},
 			{Name: "txt", Location: source.Location{Inline: []byte("a caption"), Size: 9, Source: 2}},
 		}}
 	}
