@@ -195,8 +195,14 @@ func finished(ctx context.Context, st store.Store, m *index.Manifest, cfg Config
 	if err := sameOptions(st, m, cfg); err != nil {
 		return nil, err
 	}
-	if err := clearWork(ctx, st); err != nil {
-		return nil, err
+	for _, err := range st.List(ctx, workDir+"/") {
+		if err == nil {
+			err = errors.Join(st.Sweep(ctx, ""), clearWork(ctx, st))
+		}
+		if err != nil {
+			return nil, err
+		}
+		break
 	}
 	return &Result{Manifest: m, Already: true}, nil
 }

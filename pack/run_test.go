@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -399,7 +400,7 @@ func TestKill(t *testing.T) {
 	}
 	dst := filepath.Join(t.TempDir(), "out")
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
-	killed := 0
+	killed, most := 0, float64(10*time.Millisecond)
 	for try := 0; ; try++ {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), "SHARDIFY_TEST_PACK="+dst, "SHARDIFY_TEST_CONFIG="+string(text))
@@ -409,7 +410,8 @@ func TestKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Longer each time, so that the run moves on and ends.
-		timer := time.AfterFunc(time.Duration(r.Int64N(int64(try+1)*int64(4*time.Millisecond))), func() { cmd.Process.Kill() })
+		most *= 1.15
+		timer := time.AfterFunc(time.Duration(r.Float64()*most), func() { cmd.Process.Kill() })
 		err := cmd.Wait()
 		timer.Stop()
 		if err == nil {
@@ -520,13 +522,13 @@ func TestSourceChanges(t *testing.T) {
 			clean := mem.New()
 			mustRun(t, clean, cfg, Env{})
 			inner := mem.New()
-			changed := false
+			var once sync.Once
 			st := fault.New(inner, fault.Config{Before: func(op fault.Op) error {
-				if op.Kind == fault.Create && strings.HasSuffix(op.Name, ".tar") && !changed {
-					changed = true
-					return change(path)
+				var err error
+				if op.Kind == fault.Create && strings.HasSuffix(op.Name, ".tar") {
+					once.Do(func() { err = change(path) })
 				}
-				return nil
+				return err
 			}})
 			_, err = Run(t.Context(), st, cfg, Env{Workers: 1})
 			if !errors.Is(err, source.ErrChanged) || !strings.Contains(fmt.Sprint(err), "img006.JPEG") {
