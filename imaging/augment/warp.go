@@ -1,0 +1,296 @@
+package augment
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"shardify/imaging"
+)
+
+// Matrix is an affine map from places in the result to places in the source, as
+// Pillow's Image.transform(size, AFFINE, matrix) takes it: the result's place (x, y)
+// shows the source's (m[0]*x + m[1]*y + m[2], m[3]*x + m[4]*y + m[5]). A pixel's
+// centre lies half a pixel from its edges.
+type Matrix [6]float64
+
+// IdentityMatrix leaves everything where it is.
+var IdentityMatrix = Matrix{1, 0, 0, 0, 1, 0}
+
+func (m *Matrix) validate() error {
+	for _, v := range m {
+		if v-v != 0 {
+			return fmt.Errorf("augment: the matrix %v; want finite numbers", *m)
+		}
+	}
+	return nil
+}
+
+// at maps a place.
+func (m *Matrix) at(x, y float64) (float64, float64) {
+	return float64(m[0]*x) + float64(m[1]*y) + m[2], float64(m[3]*x) + float64(m[4]*y) + m[5]
+}
+
+// Inverse returns the map from the source to the result, and whether there is one.
+func (m Matrix) Inverse() (Matrix, bool) {
+	det := float64(m[0]*m[4]) - float64(m[1]*m[3])
+	inv := Matrix{m[4] / det, -m[1] / det, 0, -m[3] / det, m[0] / det, 0}
+	x, y := inv.at(m[2], m[5])
+	inv[2], inv[5] = -x, -y
+	return inv, inv.validate() == nil
+}
+
+// rotation is the matrix of Pillow's Image.rotate(degrees, center=(cx, cy)): counter-
+// clockwise, with sine and cosine rounded to 15 decimals.
+func rotation(degrees, cx, cy float64) Matrix {
+	angle := math.Mod(degrees, 360)
+	if angle < 0 {
+		angle += 360
+	}
+	radians := -angle * (math.Pi / 180)
+	sin, cos := sine(radians), cosine(radians)
+	m := Matrix{round15(cos), round15(sin), 0, round15(-sin), round15(cos), 0}
+	x, y := m.at(-cx, -cy)
+	m[2], m[5] = x+cx, y+cy
+	return m
+}
+
+// round15 rounds a number from -1 to 1 to 15 decimals, half to even, as Python's
+// round does: by the exact product, of which e is what a float64 cannot hold.
+func round15(v float64) float64 {
+	p := v * 1e15
+	e := math.FMA(v, 1e15, -p)
+	r := math.RoundToEven(p)
+	if e != 0 && math.Abs(p-r) == 0.5 {
+		r = math.Floor(p)
+		if e > 0 {
+			r = math.Ceil(p)
+		}
+	}
+	return r / 1e15
+}
+
+// affine is torchvision's _get_inverse_affine_matrix: about (cx, cy) turned by
+// degrees (clockwise), scaled, sheared by the angles shearX and shearY in degrees,
+// then moved by (tx, ty).
+func affine(cx, cy, degrees, tx, ty, scale, shearX, shearY float64) Matrix {
+	const radian = math.Pi / 180
+	rot, sx, sy := float64(degrees*radian), float64(shearX*radian), float64(shearY*radian)
+	a := cosine(rot-sy) / cosine(sy)
+	b := -(float64(a*tangent(sx)) + sine(rot))
+	c := sine(rot-sy) / cosine(sy)
+	d := cosine(rot) - float64(c*tangent(sx))
+	m := Matrix{d / scale, -b / scale, 0, -c / scale, a / scale, 0}
+	x, y := cx+tx, cy+ty
+	m[2] += cx - float64(m[0]*x) - float64(m[1]*y)
+	m[5] += cy - float64(m[3]*x) - float64(m[4]*y)
+	return m
+}
+
+// matrix is the map of an operation that moves pixels.
+func (o Op) matrix(width, height int) (Matrix, error) {
+	const degree = 180 / math.Pi
+	cx, cy := float64(width)*0.5, float64(height)*0.5
+	var m Matrix
+	switch o.Kind {
+	case ShearX:
+		m = affine(0, 0, 0, 0, 0, 1, arctangent(o.Value)*degree, 0)
+	case ShearY:
+		m = affine(0, 0, 0, 0, 0, 1, 0, arctangent(o.Value)*degree)
+	case TranslateX:
+		m = affine(cx, cy, 0, math.Trunc(o.Value), 0, 1, 0, 0)
+	case TranslateY:
+		m = affine(cx, cy, 0, 0, math.Trunc(o.Value), 1, 0, 0)
+	case Rotate:
+		m = rotation(o.Value, cx, cy)
+	}
+	return m, m.validate()
+}
+
+// Warp writes to dst what the map m shows of src: Pillow's Image.transform, and the
+// same pixels. Where m leads outside src, dst becomes fill. The caller sets
+// dst.Width and dst.Height, at least 1; if dst.Pix has the length for these with
+// dst.Stride, it is written there, otherwise dst takes memory as its Reset does. dst
+// and src must not share pixels.
+func (ws *Workspace) Warp(dst, src *imaging.Image, m Matrix, ip Interpolation, fill Color) error {
+	if err := errors.Join(check(src), m.validate()); err != nil {
+		return err
+	}
+	if err := ip.validate(); err != nil {
+		return fmt.Errorf("augment: %w", err)
+	}
+	if dst.Width < 1 || dst.Height < 1 {
+		return fmt.Errorf("augment: a warp to %d x %d; both must be at least 1", dst.Width, dst.Height)
+	}
+	if check(dst) != nil {
+		dst.Reset(dst.Width, dst.Height)
+	}
+	ws.warp(dst, src, &m, ip, fill)
+	return nil
+}
+
+// WarpMask does the same with a mask, whose pixels are always the nearest.
+func (ws *Workspace) WarpMask(dst, src *imaging.Mask, m Matrix, fill uint8) error {
+	if err := errors.Join(checkMask(src), m.validate()); err != nil {
+		return err
+	}
+	if dst.Width < 1 || dst.Height < 1 {
+		return fmt.Errorf("augment: a warp to %d x %d; both must be at least 1", dst.Width, dst.Height)
+	}
+	if checkMask(dst) != nil {
+		dst.Reset(dst.Width, dst.Height)
+	}
+	ws.nearest(maskPlane(dst), maskPlane(src), &m, Color{fill})
+	return nil
+}
+
+func (ws *Workspace) warpInPlace(m *imaging.Image, matrix *Matrix, ip Interpolation, fill Color) error {
+	if err := ip.validate(); err != nil {
+		return fmt.Errorf("augment: %w", err)
+	}
+	if *matrix != IdentityMatrix {
+		ws.warp(m, ws.copy(m), matrix, ip, fill)
+	}
+	return nil
+}
+
+func (ws *Workspace) warp(dst, src *imaging.Image, m *Matrix, ip Interpolation, fill Color) {
+	if ip == Bilinear {
+		bilinear(dst, src, m, fill)
+		return
+	}
+	ws.nearest(imagePlane(dst), imagePlane(src), m, fill)
+}
+
+// plane is an image of n bytes a pixel.
+type plane struct {
+	pix                      []uint8
+	width, height, stride, n int
+}
+
+func imagePlane(m *imaging.Image) plane { return plane{m.Pix, m.Width, m.Height, m.Stride, 3} }
+func maskPlane(m *imaging.Mask) plane   { return plane{m.Pix, m.Width, m.Height, m.Stride, 1} }
+
+// put copies the pixel (sx, sy) of src, or the fill where there is none, to out.
+func (p *plane) put(out []uint8, sx, sy int, fill *Color) {
+	if uint(sx) >= uint(p.width) || uint(sy) >= uint(p.height) {
+		copy(out[:p.n], fill[:])
+		return
+	}
+	at := sy*p.stride + sx*p.n
+	if p.n == 1 {
+		out[0] = p.pix[at]
+		return
+	}
+	s, o := p.pix[at:at+3:at+3], out[:3:3]
+	o[0], o[1], o[2] = s[0], s[1], s[2]
+}
+
+// nearest takes the pixel in which a place lies. Pillow computes the place in one of
+// three ways, and so do we: by repeated addition along each axis where the axes do
+// not mix, else in 16.16 fixed point, else, where that would overflow, by addition.
+func (ws *Workspace) nearest(dst, src plane, m *Matrix, fill Color) {
+	if m[1] == 0 && m[3] == 0 {
+		ws.columns = grow(ws.columns, dst.width)
+		x := m[2] + float64(m[0]*0.5)
+		for i := range ws.columns {
+			ws.columns[i] = int32(index(x, src.width))
+			x += m[0]
+		}
+		y := m[5] + float64(m[4]*0.5)
+		for i := range dst.height {
+			out, sy := dst.pix[i*dst.stride:][:dst.n*dst.width], index(y, src.height)
+			for _, sx := range ws.columns {
+				src.put(out, int(sx), sy, &fill)
+				out = out[dst.n:]
+			}
+			y += m[4]
+		}
+		return
+	}
+	w, h := float64(dst.width), float64(dst.height)
+	if fits(m, 0, 0) && fits(m, w, h) && fits(m, 0, h) && fits(m, w, 0) {
+		a0, a1, a3, a4 := fixed(m[0]), fixed(m[1]), fixed(m[3]), fixed(m[4])
+		a2 := fixed(m[2] + float64(m[0]*0.5) + float64(m[1]*0.5))
+		a5 := fixed(m[5] + float64(m[3]*0.5) + float64(m[4]*0.5))
+		for i := range dst.height {
+			x, y := a2, a5
+			for out := dst.pix[i*dst.stride:][:dst.n*dst.width]; len(out) > 0; out = out[dst.n:] {
+				src.put(out, x>>16, y>>16, &fill)
+				x += a0
+				y += a3
+			}
+			a2 += a1
+			a5 += a4
+		}
+		return
+	}
+	x0 := m[2] + float64(m[1]*0.5) + float64(m[0]*0.5)
+	y0 := m[5] + float64(m[4]*0.5) + float64(m[3]*0.5)
+	for i := range dst.height {
+		x, y := x0, y0
+		for out := dst.pix[i*dst.stride:][:dst.n*dst.width]; len(out) > 0; out = out[dst.n:] {
+			src.put(out, index(x, src.width), index(y, src.height), &fill)
+			x += m[0]
+			y += m[3]
+		}
+		x0 += m[1]
+		y0 += m[4]
+	}
+}
+
+// index is the pixel, of n, in which a place lies, or -1.
+func index(v float64, n int) int {
+	if v >= 0 && v < float64(n) {
+		return int(v)
+	}
+	return -1
+}
+
+func fits(m *Matrix, x, y float64) bool {
+	sx, sy := m.at(x, y)
+	return math.Abs(sx) < 32768 && math.Abs(sy) < 32768
+}
+
+func fixed(v float64) int { return int(math.Floor(float64(v*65536) + 0.5)) }
+
+// bilinear weighs the four pixels round a place, in float64 as Pillow does; at the
+// edges the outermost count twice.
+func bilinear(dst, src *imaging.Image, m *Matrix, fill Color) {
+	w, h := float64(src.Width), float64(src.Height)
+	for i := range dst.Height {
+		out := dst.Pix[i*dst.Stride:][:3*dst.Width]
+		v := float64(i) + 0.5
+		bx, by := float64(m[1]*v), float64(m[4]*v)
+		for j := 0; len(out) >= 3; j++ {
+			u := float64(j) + 0.5
+			x, y := float64(m[0]*u)+bx+m[2], float64(m[3]*u)+by+m[5]
+			o := out[:3:3]
+			out = out[3:]
+			if !(x >= 0 && x < w && y >= 0 && y < h) {
+				o[0], o[1], o[2] = fill[0], fill[1], fill[2]
+				continue
+			}
+			x -= 0.5
+			y -= 0.5
+			left, top := int(x), int(y)
+			if x < 0 {
+				left = -1
+			}
+			if y < 0 {
+				top = -1
+			}
+			dx, dy := x-float64(left), y-float64(top)
+			x0, x1 := 3*max(left, 0), 3*min(left+1, src.Width-1)
+			first := src.Pix[max(top, 0)*src.Stride:]
+			second := src.Pix[min(top+1, src.Height-1)*src.Stride:]
+			p, q := first[x0:x0+3:x0+3], first[x1:x1+3:x1+3]
+			r, s := second[x0:x0+3:x0+3], second[x1:x1+3:x1+3]
+			for c := range o {
+				above := float64(p[c]) + float64(float64(int(q[c])-int(p[c]))*dx)
+				below := float64(r[c]) + float64(float64(int(s[c])-int(r[c]))*dx)
+				o[c] = uint8(above + float64((below-above)*dy))
+			}
+		}
+	}
+}
