@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"math/bits"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,7 +55,6 @@ type planner struct {
 	cfg      Config
 	env      Env
 	format   formats.Format
-	dir      string // for what is spilled
 	prefixes prefixes
 	footer   Footer
 	classes  map[string]int64 // name to number; nil: names are numbers
@@ -82,24 +80,19 @@ func makePlan(ctx context.Context, src sources, cfg Config, env Env, w io.Writer
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(env.TempDir, "shardify-plan-")
-	if err != nil {
-		return nil, fmt.Errorf("a folder to sort the plan in: %w; set --temp-dir", err)
-	}
-	defer os.RemoveAll(dir)
-	p := &planner{cfg: cfg, env: env, format: format, dir: dir, splits: map[string]*splitTotal{}}
+	p := &planner{cfg: cfg, env: env, format: format, splits: map[string]*splitTotal{}}
 	if p.footer.Fingerprint, err = cfg.fingerprint(); err != nil {
 		return nil, err
 	}
 	p.footer.Sources, p.footer.Tool = src.kinds(), env.Tool
 	// Two sorters are alive at once, one being read and one being filled, and the
 	// collector lets the heap grow to twice what is alive.
-	byPath := newSorter(dir, env.Memory/4)
+	byPath := newSorter(env.TempDir, env.Memory/4)
 	defer byPath.close()
 	if err := p.scan(ctx, src, byPath); err != nil {
 		return nil, err
 	}
-	byOrder := newSorter(dir, env.Memory/4)
+	byOrder := newSorter(env.TempDir, env.Memory/4)
 	defer byOrder.close()
 	if err := p.group(ctx, byPath, byOrder); err != nil {
 		return nil, err
@@ -108,7 +101,7 @@ func makePlan(ctx context.Context, src sources, cfg Config, env Env, w io.Writer
 		return nil, p.empty(src)
 	}
 	if cfg.Order == OrderInterleaved {
-		interleaved := newSorter(dir, env.Memory/4)
+		interleaved := newSorter(env.TempDir, env.Memory/4)
 		defer interleaved.close()
 		if err := p.interleave(ctx, byOrder, interleaved); err != nil {
 			return nil, err

@@ -42,7 +42,7 @@ type record struct {
 const recordSize = 24
 
 // newSorter returns a sorter that holds at most about limit bytes and spills to
-// dir.
+// dir, or the system's folder for that if dir is empty.
 func newSorter(dir string, limit int64) *sorter {
 	return &sorter{dir: dir, limit: int(max(limit, 1<<20))}
 }
@@ -104,10 +104,13 @@ func (s *sorter) sort() {
 // spill writes what is in memory to a file of its own.
 func (s *sorter) spill() error {
 	s.sort()
-	f, err := os.CreateTemp(s.dir, "run-")
+	f, err := os.CreateTemp(s.dir, "shardify-plan-")
 	if err != nil {
-		return fmt.Errorf("sorting the plan: %w", err)
+		return fmt.Errorf("sorting the plan: %w; set --temp-dir to a folder that can be written", err)
 	}
+	// So that it goes with the process, however that ends. Where an open file
+	// cannot be removed, close does it.
+	os.Remove(f.Name())
 	s.runs = append(s.runs, f)
 	w := bufio.NewWriterSize(f, 1<<20)
 	var head [8]byte
