@@ -90,7 +90,8 @@ func (p *Plan) substitute(n int64, try int) int64 {
 		shard, _ := p.Locate(n)
 		from, to = p.starts[shard], p.starts[shard+1]
 	}
-	return from + int64(random%uint64(to-from))
+	n, _ = p.number(from + int64(random%uint64(to-from)))
+	return n
 }
 
 // substitute puts another sample in slot i. An error ends the pass.
@@ -159,7 +160,7 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := w.picture(j, i, n, data); err != nil {
+		if err := w.picture(j, i, n, 0, data); err != nil {
 			return nil, fault(name, c.offset[row], err)
 		}
 	}

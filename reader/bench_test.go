@@ -42,7 +42,7 @@ func photographs(b *testing.B, format string) *dataset.Dataset {
 }
 
 func benchmark(b *testing.B, d *dataset.Dataset, c Config) {
-	r, err := New(d, c)
+	r, err := New(context.Background(), d, c)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func BenchmarkFirstBatch(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		r, err := New(d, Config{Transform: crop})
+		r, err := New(context.Background(), d, Config{Transform: crop})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -22,6 +22,9 @@ type Config struct {
 	// are several.
 	Split string `json:"split,omitempty"`
 
+	// Sampling says which of its samples an epoch has, and how often.
+	Sampling Sampling `json:"sampling,omitzero"`
+
 	// The order; see Order for these fields. Shuffle may be ShuffleAuto.
 	BatchSize  int     `json:"batch_size,omitempty"`
 	Seed       uint64  `json:"seed,omitempty"`
@@ -213,6 +216,9 @@ func (c Config) Validate() error {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if err := o.Validate(); err != nil {
 		faults = append(faults, err)
+	}
+	if err := c.Sampling.Validate(); err != nil {
+		fault("sampling: %w", err)
 	}
 	if c.Rank < 0 || c.Rank >= max(1, c.World) {
 		fault("rank: %d is not between 0 and %d, the world less one", c.Rank, max(1, c.World)-1)

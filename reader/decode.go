@@ -89,7 +89,7 @@ func (w *worker) sample(j *job, i int) error {
 			return err
 		}
 	}
-	if err := w.picture(j, i, j.samples[i], x.data); err != nil {
+	if err := w.picture(j, i, j.samples[i], j.copies[i], x.data); err != nil {
 		return j.sampleError(i, name, x.offset, err)
 	}
 	return nil
@@ -97,8 +97,9 @@ func (w *worker) sample(j *job, i int) error {
 
 var errNoImage = errors.New("it has no image")
 
-// picture makes the picture of sample n in slot i.
-func (w *worker) picture(j *job, i int, n int64, file []byte) (err error) {
+// picture makes the picture of sample n in slot i. Copies of a sample in one epoch
+// differ in what is random.
+func (w *worker) picture(j *job, i int, n, copies int64, file []byte) (err error) {
 	// Decoders see hostile bytes. One that gives up in a panic loses a sample, not
 	// a training run.
 	defer func() {
@@ -106,7 +107,11 @@ func (w *worker) picture(j *job, i int, n int64, file []byte) (err error) {
 			err = fmt.Errorf("decoder panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	random := augment.NewRand(w.plan.order.Seed, uint64(w.plan.epoch), uint64(n))
+	seed := w.plan.order.Seed
+	if copies > 0 {
+		seed = hashKey(seed, purposeCopy, uint64(copies))
+	}
+	random := augment.NewRand(seed, uint64(w.plan.epoch), uint64(n))
 	return w.imager.make(j.slab.data[int64(i)*w.imageBytes:][:w.imageBytes:w.imageBytes], file, random)
 }
 

@@ -4,14 +4,16 @@
 //
 // Start with [Open]; range over [Reader.Epoch]; [Batch.Release] each batch. The zero
 // [Config] works; [Reader.Config] shows what it became. [Batch.State] is what a
-// checkpoint keeps, and [Reader.Resume] goes on from it. [NewPlan] gives the order
-// alone, without any data. [Reader.Stats] says which stage is the slow one.
+// checkpoint keeps, and [Reader.Resume] goes on from it. [Sampling] chooses and weighs
+// samples. [NewPlan] gives the order alone, without any data. [Reader.Stats] says which
+// stage is the slow one.
 //
 // # Stages
 //
 // A pass over an epoch is a pipeline. Each stage is a file:
 //
 //	stage     file          goroutines    from → to
+//	sampling  sampling.go   (pure)        index, epoch → which samples, how often
 //	plan      plan.go       (pure)        shard sizes, Order, epoch → sample numbers
 //	index     rows.go       (cache)       sample numbers → offsets, labels, checksums
 //	schedule  schedule.go   1             batches of the plan → reads, slab, memory
@@ -25,9 +27,9 @@
 //
 // # What is promised
 //
-//   - Order. An epoch has every sample exactly once over all ranks (Ends says what
-//     becomes of the last incomplete batch), in an order fixed by data set, Config
-//     and epoch. All ranks get the same number of batches. A global batch has the
+//   - Order. An epoch has every sample exactly once over all ranks, or as often as
+//     Sampling says (Ends says what becomes of the last incomplete batch), in an
+//     order fixed by data set, Config and epoch. All ranks get the same number of batches. A global batch has the
 //     same samples for every World that divides Lanes, as long as BatchSize × World
 //     is the same.
 //   - Resuming. From the State behind any batch, the rest of the epoch comes as it

@@ -14,6 +14,7 @@ type job struct {
 	n       int
 	slab    *block
 	samples []int64
+	copies  []int64 // how often the sample stands before this in the epoch's list
 	labels  []int64
 	keys    []byte
 	keyEnds []int32

@@ -91,7 +91,7 @@ func (r *Reader) read(ctx context.Context, epoch int, from int64, yield func(*Ba
 }
 
 func (r *Reader) newPass(ctx context.Context, epoch int, from int64) (*pass, error) {
-	plan, err := NewPlan(r.counts, r.config.Order(), epoch)
+	plan, err := r.Plan(epoch)
 	if err != nil {
 		return nil, err
 	}

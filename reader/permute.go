@@ -88,4 +88,6 @@ const (
 	purposeWindow
 	purposeGlobal
 	purposeSubstitute
+	purposeDraw
+	purposeCopy
 )

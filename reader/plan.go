@@ -26,6 +26,10 @@ import (
 // of them that are congruent to r modulo World, which are those of the lanes
 // congruent to r: the samples of a global batch of G are the same for every World.
 //
+// Under Config.Sampling, Reader.Plan gives a plan of the samples that an epoch draws:
+// places are dealt and permuted as if these, in the order of their numbers, were all
+// that the shards have.
+//
 // Any place is found in O(log shards) steps without looking at those before it.
 // A Plan needs memory for its shards and lanes, not for samples. It is immutable
 // and safe for concurrent use.
@@ -35,7 +39,9 @@ type Plan struct {
 	samples int64
 	laneLen int64 // of the shorter lanes; the first longer ones have one more
 	longer  int64
-	starts  []int64 // number of the first sample of each shard; ends with samples
+	starts  []int64 // the first entry of each shard; ends with samples
+	// members says which samples the entries are; nil: each sample once.
+	members *members
 
 	global permutation // ShuffleGlobal
 
@@ -49,7 +55,10 @@ type Plan struct {
 	windowKey uint64
 }
 
-// part is a run of samples of one shard: n from sample first on, which make so
+// An entry is a number of the list of all samples that the epoch has, in the order of
+// shards and rows; without members it is the sample's number.
+
+// part is a run of entries of one shard: n from entry first on, which make so
 // many whole blocks.
 type part struct{ first, n, blocks int64 }
 
@@ -149,7 +158,7 @@ func (p *Plan) group(parts []part) {
 // Order returns the plan's order with its defaults filled in.
 func (p *Plan) Order() Order { return p.order }
 
-// Samples is the number of samples in the data set's shards.
+// Samples is the number of samples of the epoch, before Ends drops or pads some.
 func (p *Plan) Samples() int64 { return p.samples }
 
 // GlobalBatchSize is BatchSize × World.
@@ -175,6 +184,12 @@ func (p *Plan) LaneLen(lane int) int64 {
 // LaneAt returns the number of the sample at a position of a lane, which must be
 // less than LaneLen.
 func (p *Plan) LaneAt(lane int, pos int64) int64 {
+	n, _ := p.number(p.laneAt(lane, pos))
+	return n
+}
+
+// laneAt is LaneAt for entries.
+func (p *Plan) laneAt(lane int, pos int64) int64 {
 	switch p.order.Shuffle {
 	case ShuffleNone:
 		return pos*int64(p.order.Lanes) + int64(lane)
@@ -259,6 +274,12 @@ func (g *group) at(pos, block int64) int64 {
 
 // At returns the number of the sample at place g of the epoch, 0 ≤ g < Samples.
 func (p *Plan) At(g int64) int64 {
+	n, _ := p.number(p.at(g))
+	return n
+}
+
+// at is At for entries.
+func (p *Plan) at(g int64) int64 {
 	switch p.order.Shuffle {
 	case ShuffleNone:
 		return g
@@ -267,11 +288,23 @@ func (p *Plan) At(g int64) int64 {
 	}
 	c := int64(p.order.Lanes)
 	pos := g / c
-	return p.LaneAt(int(g-pos*c), pos)
+	return p.laneAt(int(g-pos*c), pos)
 }
 
 // Batch appends to dst the sample numbers of batch b of a rank.
 func (p *Plan) Batch(dst []int64, b int64, rank int) []int64 {
+	from := len(dst)
+	dst = p.batch(dst, b, rank)
+	if p.members != nil {
+		for i, e := range dst[from:] {
+			dst[from+i], _ = p.number(e)
+		}
+	}
+	return dst
+}
+
+// batch is Batch for entries.
+func (p *Plan) batch(dst []int64, b int64, rank int) []int64 {
 	w := int64(p.order.World)
 	g := b*p.GlobalBatchSize() + int64(rank)
 	n := int64(p.order.BatchSize)
@@ -282,18 +315,18 @@ func (p *Plan) Batch(dst []int64, b int64, rank int) []int64 {
 	dst = p.places(dst, g, whole)
 	if p.order.Ends == EndsPad && p.samples > 0 {
 		for i := whole; i < n; i++ {
-			dst = append(dst, p.At((g+i*w)%p.samples))
+			dst = append(dst, p.at((g+i*w)%p.samples))
 		}
 	}
 	return dst
 }
 
-// places appends the samples at places g, g+World, … to dst, n of them.
+// places appends the entries at places g, g+World, … to dst, n of them.
 func (p *Plan) places(dst []int64, g, n int64) []int64 {
 	w := int64(p.order.World)
 	if p.groups == nil {
 		for i := range n {
-			dst = append(dst, p.At(g+i*w))
+			dst = append(dst, p.at(g+i*w))
 		}
 		return dst
 	}
@@ -322,8 +355,27 @@ func (p *Plan) GlobalBatch(dst []int64, b int64) []int64 {
 	return all.Batch(dst, b, 0)
 }
 
+// number returns the sample that an entry is, and how many entries before it are the
+// same one.
+func (p *Plan) number(entry int64) (n, copies int64) {
+	if p.members == nil {
+		return entry, 0
+	}
+	shard := find(p.starts, entry)
+	return p.members.number(shard, entry-p.starts[shard])
+}
+
 // Locate returns the shard in which sample n lies, and its row there.
 func (p *Plan) Locate(n int64) (shard int, row int64) {
-	shard = sort.Search(len(p.starts)-1, func(i int) bool { return p.starts[i+1] > n })
-	return shard, n - p.starts[shard]
+	starts := p.starts
+	if p.members != nil {
+		starts = p.members.starts
+	}
+	shard = find(starts, n)
+	return shard, n - starts[shard]
+}
+
+// find returns the shard that has n, by the shards' starts.
+func find(starts []int64, n int64) int {
+	return sort.Search(len(starts)-1, func(i int) bool { return starts[i+1] > n })
 }

@@ -36,6 +36,7 @@ type Reader struct {
 	counts  []int64
 	// identity is what a State says of the data.
 	identity DataState
+	sampling string // fingerprint
 	wanted   wanted
 	// sequential: shards can only be read from front to back.
 	sequential bool
@@ -46,7 +47,8 @@ type Reader struct {
 	files    *files
 	counters counters
 	bad      badSamples
-	base     *Plan // of epoch 0
+	base     *Plan   // of epoch 0
+	chosen   *chosen // by Config.Sampling; nil: all
 	// spare is the pool of a pass that has read its epoch to the end: the next one
 	// needs the same memory.
 	spare atomic.Pointer[pool]
@@ -55,7 +57,8 @@ type Reader struct {
 }
 
 // Open opens the data set in the store that url names (a folder, or as
-// store/open says) for reading. It reads the manifest and nothing else.
+// store/open says) for reading. It reads the manifest and nothing else, but for the
+// indexes that Config.Sampling asks for.
 func Open(ctx context.Context, url string, config Config) (*Reader, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -72,11 +75,12 @@ func Open(ctx context.Context, url string, config Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return build(data, retried, config)
+	return build(ctx, data, retried, config)
 }
 
-// New is Open for a data set that is open already. It reads nothing.
-func New(data *dataset.Dataset, config Config) (*Reader, error) {
+// New is Open for a data set that is open already. It reads nothing, but for the indexes
+// that Config.Sampling asks for.
+func New(ctx context.Context, data *dataset.Dataset, config Config) (*Reader, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -87,7 +91,7 @@ func New(data *dataset.Dataset, config Config) (*Reader, error) {
 	if data, err = dataset.New(retried, data.Manifest()); err != nil {
 		return nil, err
 	}
-	return build(data, retried, config)
+	return build(ctx, data, retried, config)
 }
 
 // retries wraps a store so that its operations are tried again.
@@ -104,7 +108,7 @@ func isLocal(url string) bool {
 }
 
 // build makes a reader of a data set whose store is retried.
-func build(data *dataset.Dataset, retried *retry.Store, config Config) (*Reader, error) {
+func build(ctx context.Context, data *dataset.Dataset, retried *retry.Store, config Config) (*Reader, error) {
 	m := data.Manifest()
 	split, err := m.Split(config.Split)
 	if err != nil {
@@ -112,7 +116,7 @@ func build(data *dataset.Dataset, retried *retry.Store, config Config) (*Reader,
 	}
 	r := &Reader{data: data, retried: retried, config: config, split: split, done: make(chan struct{})}
 	r.config.Split = split.Name
-	r.identity = dataState(m, split)
+	r.identity, r.sampling = dataState(m, split), config.Sampling.fingerprint()
 	r.sequential = m.Compression == "gz"
 	if r.config.Shuffle == ShuffleAuto {
 		r.config.Shuffle = r.autoShuffle()
@@ -125,7 +129,12 @@ func build(data *dataset.Dataset, retried *retry.Store, config Config) (*Reader,
 	if err := r.chooseFields(); err != nil {
 		return nil, err
 	}
-	plan, err := NewPlan(r.counts, r.config.Order(), 0)
+	if s := &r.config.Sampling; !s.isZero() {
+		if r.chosen, err = s.choose(ctx, data, split, r.config.Seed); err != nil {
+			return nil, err
+		}
+	}
+	plan, err := r.Plan(0)
 	if err != nil {
 		return nil, err
 	}
@@ -134,10 +143,10 @@ func build(data *dataset.Dataset, retried *retry.Store, config Config) (*Reader,
 			return nil, fmt.Errorf("%s: split %q has no samples", data.URL(), split.Name)
 		}
 		return nil, fmt.Errorf("%w: %s: split %q has %d samples, less than one global batch of %d (batch_size %d × world %d): lower batch_size, or set ends to %q or %q",
-			ErrConfig, data.URL(), split.Name, split.Samples, plan.GlobalBatchSize(), r.config.BatchSize, r.config.World, EndsPad, EndsExact)
+			ErrConfig, data.URL(), split.Name, plan.Samples(), plan.GlobalBatchSize(), r.config.BatchSize, r.config.World, EndsPad, EndsExact)
 	}
 	if r.config.MaxBad == 0 {
-		r.config.MaxBad = int(max(16, r.split.Samples/int64(r.config.World)/100))
+		r.config.MaxBad = int(max(16, plan.Samples()/int64(r.config.World)/100))
 	}
 	if err := r.divideMemory(); err != nil {
 		return nil, err
@@ -266,16 +275,30 @@ func (r *Reader) Config() Config {
 // Len is the number of batches in every epoch.
 func (r *Reader) Len() int { return int(r.base.Batches()) }
 
-// Samples is the number of samples in the split.
-func (r *Reader) Samples() int64 { return r.split.Samples }
+// Samples is the number of samples in every epoch, over all ranks and before Ends drops
+// or pads some: that of the split, or what Config.Sampling makes of it.
+func (r *Reader) Samples() int64 { return r.base.Samples() }
 
 // Manifest returns the data set's manifest, which must not be changed.
 func (r *Reader) Manifest() *index.Manifest { return r.data.Manifest() }
 
 // Plan returns the order of an epoch.
-func (r *Reader) Plan(epoch int) (*Plan, error) { return NewPlan(r.counts, r.config.Order(), epoch) }
+func (r *Reader) Plan(epoch int) (*Plan, error) {
+	if r.chosen == nil {
+		return NewPlan(r.counts, r.config.Order(), epoch)
+	}
+	if epoch < 0 {
+		return nil, fmt.Errorf("epoch %d is negative", epoch)
+	}
+	m := r.chosen.draw(epoch)
+	p, err := NewPlan(m.counts, r.config.Order(), epoch)
+	if err == nil {
+		p.members = m
+	}
+	return p, err
+}
 
-// Key returns the key of a sample by its number, which must lie in 0 … Samples-1.
+// Key returns the key of a sample by its number in the split.
 func (r *Reader) Key(ctx context.Context, n int64) (string, error) {
 	if n < 0 || n >= r.split.Samples {
 		return "", fmt.Errorf("sample %d of split %q, which has %d", n, r.split.Name, r.split.Samples)

@@ -53,7 +53,7 @@ func small(t testing.TB, o datasettest.Options) *dataset.Dataset {
 
 func newReader(t testing.TB, d *dataset.Dataset, c Config) *Reader {
 	t.Helper()
-	r, err := New(d, c)
+	r, err := New(context.Background(), d, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestCloseEndsPasses(t *testing.T) {
-	r, err := New(small(t, datasettest.Options{}), Config{BatchSize: 1, Transform: crop})
+	r, err := New(context.Background(), small(t, datasettest.Options{}), Config{BatchSize: 1, Transform: crop})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,11 @@ func (p *pass) newJob() *job {
 
 // batch fills j with batch b and sends its reads on their way.
 func (s *scheduler) batch(j *job, b int64) error {
-	j.samples = s.plan.Batch(j.samples[:0], b, s.reader.config.Rank)
+	j.samples = s.plan.batch(j.samples[:0], b, s.reader.config.Rank)
+	j.copies = sized(j.copies, len(j.samples))
+	for i, e := range j.samples {
+		j.samples[i], j.copies[i] = s.plan.number(e)
+	}
 	j.reset(b, len(j.samples), len(s.reader.wanted.names), s.reader.wanted.image)
 	if err := s.locate(j); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 
 	"shardify/index"
 )
@@ -23,14 +24,17 @@ var ErrState = errors.New("state does not fit")
 // of JSON. [Batch.State] gives the one behind a batch, [Reader.State] any, and
 // [Reader.Resume] goes on from it.
 //
-// Order and Data are the fingerprint of all that decides which samples come, and
+// Data, Sampling and Order are the fingerprint of all that decides which samples come, and
 // when. Whatever else a Config says (transforms, workers, memory, what becomes of
 // damaged samples) may be another one when reading goes on.
 type State struct {
 	// Version is StateVersion.
 	Version int       `json:"version"`
 	Data    DataState `json:"data"`
-	Order   Order     `json:"order"`
+	// Sampling is the JSON of Config.Sampling, or where that is long, a checksum of
+	// it; empty for the zero one.
+	Sampling string `json:"sampling,omitempty"`
+	Order    Order  `json:"order"`
 	// Epoch and Batch are the place: the next batch is number Batch of Epoch. The
 	// state behind an epoch's last batch is the beginning of the next epoch.
 	Epoch int   `json:"epoch"`
@@ -109,6 +113,13 @@ func ParseState(data []byte) (State, error) {
 func (s State) Config(c Config) Config {
 	o := &s.Order
 	c.Split = or(c.Split, s.Data.Split)
+	if c.Sampling.isZero() && strings.HasPrefix(s.Sampling, "{") {
+		// One that is no sampling leaves it as it is, and then does not fit.
+		var sampling Sampling
+		if json.Unmarshal([]byte(s.Sampling), &sampling) == nil {
+			c.Sampling = sampling
+		}
+	}
 	c.Seed = or(c.Seed, o.Seed)
 	c.Shuffle = or(c.Shuffle, o.Shuffle)
 	c.Ends = or(c.Ends, o.Ends)
@@ -132,7 +143,7 @@ func (r *Reader) State(epoch int, batch int64) (State, error) {
 	case batch == n:
 		epoch, batch = epoch+1, 0
 	}
-	return State{Version: StateVersion, Data: r.identity, Order: r.base.order, Epoch: epoch, Batch: batch}, nil
+	return State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Order: r.base.order, Epoch: epoch, Batch: batch}, nil
 }
 
 // CheckState says why the reader cannot go on from a state: nil, or an error that
@@ -145,6 +156,11 @@ func (r *Reader) CheckState(s State) error {
 		return fmt.Errorf("%w: its version is %d, this one reads %d", ErrState, s.Version, StateVersion)
 	}
 	faults := append(r.identity.differences(s.Data), r.base.order.differences(s.Order)...)
+	if s.Sampling != r.sampling {
+		faults = append(faults, differingSampling(s.Sampling, r.sampling))
+	} else if r.chosen != nil && r.chosen.whole != nil && s.Order.Seed != r.config.Seed && r.config.Shuffle == ShuffleNone {
+		faults = append(faults, fmt.Errorf("seed: the state has %d, the reader %d, and weights are drawn by it", s.Order.Seed, r.config.Seed))
+	}
 	if len(faults) == 0 {
 		if n := r.base.Batches(); s.Epoch < 0 || s.Batch < 0 || s.Batch >= n {
 			faults = append(faults, fmt.Errorf("it stands before batch %d of epoch %d, where an epoch has the batches 0 to %d", s.Batch, s.Epoch, n-1))
@@ -244,7 +260,7 @@ func (r *Reader) Resume(ctx context.Context, s State) iter.Seq2[*Batch, error] {
 func (b *Batch) State() State {
 	j := b.use()
 	r := j.pass.reader
-	s := State{Version: StateVersion, Data: r.identity, Order: j.pass.plan.order, Epoch: j.pass.plan.epoch, Batch: j.number + 1}
+	s := State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Order: j.pass.plan.order, Epoch: j.pass.plan.epoch, Batch: j.number + 1}
 	if s.Batch == j.pass.plan.Batches() {
 		s.Epoch, s.Batch = s.Epoch+1, 0
 	}

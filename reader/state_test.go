@@ -567,7 +567,7 @@ func BenchmarkResume(b *testing.B) {
 		for _, place := range []string{"resume", "first"} {
 			b.Run(string(mode)+"/"+place, func(b *testing.B) {
 				for b.Loop() {
-					r, err := New(d, Config{BatchSize: 256, Shuffle: mode, Decode: DecodeNone})
+					r, err := New(context.Background(), d, Config{BatchSize: 256, Shuffle: mode, Decode: DecodeNone})
 					if err != nil {
 						b.Fatal(err)
 					}

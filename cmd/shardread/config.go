@@ -29,6 +29,7 @@ type configOptions struct {
 
 	shuffle, ends, decode, dtype, onBad string
 	layout, memory, transform           string
+	keysFrom, weights                   string
 	crop, eval                          int
 }
 
@@ -56,6 +57,16 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.IntVar(&o.flags.World, "world", 0, "number of ranks that share an epoch (default 1)")
 		f.IntVar(&o.flags.Rank, "rank", 0, "which of the ranks this is, from 0")
 		f.StringVar(&o.ends, "ends", "", "samples that fill no batch at the end: exact gives a smaller batch, drop leaves them out, pad repeats some (default exact)")
+	}
+	if groups&orderFlags != 0 {
+		g := &o.flags.Sampling
+		f.StringVar(&g.Where, "where", "", "only samples that fulfil this condition on the index: \"width >= 500 and label_name like 'n02%'\"")
+		f.StringSliceVar(&g.Labels, "label", nil, "only samples of these classes: names or numbers, with commas between")
+		f.StringVar(&o.keysFrom, "keys-from", "", "only the samples whose keys this file lists, one on each line")
+		f.StringVar(&o.weights, "weights", "", `how often samples come, as JSON; the first that fits counts: '[{"where":"label = 3","weight":2.5}]'`)
+		f.BoolVar(&g.Balanced, "balanced", false, "all classes come equally often")
+		f.Int64Var(&g.Samples, "samples", 0, "the length of an epoch, in samples of all ranks (default: as the weights say)")
+		f.BoolVar(&g.Distinct, "distinct", false, "weights draw without replacement: no sample comes twice in an epoch")
 	}
 	if groups&imageFlags != 0 {
 		f.StringVar(&o.decode, "decode", "", "image, or none: fields as they are (default image)")
@@ -134,6 +145,22 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			c.Decode = reader.Decode(o.decode)
 		case "on-bad":
 			c.OnBad = reader.OnBad(o.onBad)
+		case "where":
+			c.Sampling.Where = g.Sampling.Where
+		case "label":
+			c.Sampling.Labels = g.Sampling.Labels
+		case "keys-from":
+			var err error
+			c.Sampling.Keys, err = readLines(o.keysFrom)
+			fault("keys-from", err)
+		case "weights":
+			fault("weights", decodeStrict(strings.NewReader(o.weights), &c.Sampling.Weights))
+		case "balanced":
+			c.Sampling.Balanced = g.Sampling.Balanced
+		case "samples":
+			c.Sampling.Samples = g.Sampling.Samples
+		case "distinct":
+			c.Sampling.Distinct = g.Sampling.Distinct
 		case "max-bad":
 			c.MaxBad = g.MaxBad
 		case "max-pixels":
@@ -200,6 +227,24 @@ func readConfig(name string, c *reader.Config) error {
 	return nil
 }
 
+// readLines reads a file of lines, of which empty ones do not count.
+func readLines(name string) ([]string, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	if lines == nil {
+		return nil, fmt.Errorf("%s is empty", name)
+	}
+	return lines, nil
+}
+
 // decodeStrict decodes JSON; a name that is not there is an error, with the one that
 // was probably meant.
 func decodeStrict(r io.Reader, v any) error {
@@ -227,7 +272,7 @@ func decodeStrict(r io.Reader, v any) error {
 
 // jsonNames are the names of reader.Config's settings.
 func jsonNames() (names []string) {
-	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[reader.Transform](), reflect.TypeFor[retry.Config]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[reader.Transform](), reflect.TypeFor[retry.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight]()} {
 		for i := range t.NumField() {
 			if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
 				names = append(names, name)

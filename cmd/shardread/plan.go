@@ -30,7 +30,8 @@ with tabs between
 
   the batch, the sample's number in the split, its shard, its row in the shard
 
-and its key with --keys. Only the manifest is read, with --keys also the indexes.
+and its key with --keys. Only the manifest is read, and the indexes where --keys, a
+choice of samples or weights need them.
 Sample numbers count the samples of all shards in the manifest's order, from 0.`,
 		Example: `  shardread plan /data/imagenet --world 8 --rank 3 --epoch 5 --seed 1 | head
   shardread plan /data/imagenet --shuffle window --from 1000 --batches 1 --keys`,
