@@ -57,8 +57,8 @@ func (c RandomAffine) Validate() error {
 			translate = fmt.Errorf("translate is %v; want two numbers from 0 to 1", c.Translate)
 		}
 	}
-	if s := c.Scale; s != [2]float64{} && !(s[0] > 0 && s[0] <= s[1] && !math.IsInf(s[1], 0)) {
-		scale = fmt.Errorf("scale is %v; want two numbers above 0, the smaller first", s)
+	if s := c.Scale; s != [2]float64{} && !(s[0] >= 1/maxScale && s[0] <= s[1] && s[1] <= maxScale) {
+		scale = fmt.Errorf("scale is %v; want two numbers from %v to %v, the smaller first", s, 1./maxScale, maxScale)
 	}
 	return invalid("RandomAffine", c.Degrees.validate("degrees", -maxAngle, maxAngle), translate, scale,
 		Spread(c.Shear[:2]).validate("shear along x", -maxShear, maxShear),
@@ -68,7 +68,8 @@ func (c RandomAffine) Validate() error {
 
 const (
 	maxAngle = 360000 // degrees
-	maxShear = 89     // degrees; at 90 an image becomes a line
+	maxScale = 1000.
+	maxShear = 89 // degrees; at 90 an image becomes a line
 )
 
 // Draw returns the warp of an image of width x height. It uses six random numbers

@@ -41,8 +41,8 @@ func (c GaussianBlur) withDefaults() GaussianBlur {
 func (c GaussianBlur) Validate() error {
 	c = c.withDefaults()
 	var sigma error
-	if s := c.Sigma; !(s[0] > 0 && s[0] <= s[1] && !math.IsInf(s[1], 0)) {
-		sigma = fmt.Errorf("sigma is %v; want two numbers above 0, the smaller first", s)
+	if s := c.Sigma; !(s[0] > 0 && s[0] <= s[1] && s[1] <= maxFactor) {
+		sigma = fmt.Errorf("sigma is %v; want two numbers above 0, up to %v, the smaller first", s, maxFactor)
 	}
 	return invalid("GaussianBlur", validateKernel(c.KernelSize), sigma, validateP(c.P))
 }
@@ -96,24 +96,33 @@ func (ws *Workspace) blur(m *imaging.Image, kernel [2]int, sigma float64) error 
 		ws.kernel[i] = grow(ws.kernel[i], n/2+1)
 		gaussian(ws.kernel[i], sigma)
 	}
-	// Rows of floats, with the mirrored pixels on both sides, and after them the
-	// last rows' sums down the columns.
-	across, down := ws.kernel[0], ws.kernel[1]
+	// Sums down the columns of a row, with the mirrored pixels on both sides, and the
+	// sums along that.
+	across, down := trim(ws.kernel[0]), trim(ws.kernel[1])
 	src := ws.copy(m)
 	n, side := 3*m.Width, len(across)-1
-	ws.floats = grow(ws.floats, n+6*side)
-	line := ws.floats
+	ws.floats = grow(ws.floats, 2*n+6*side)
+	line, total := ws.floats[:n+6*side], ws.floats[n+6*side:]
 	middle := line[3*side:][:n]
+	row := func(y int) []uint8 { return src.Pix[mirror(y, m.Height)*n:][:n] }
 	for y := range m.Height {
-		for i, v := range src.Pix[y*n:][:n] {
+		for i, v := range row(y) {
 			middle[i] = float32(float32(v) * down[0])
 		}
-		for k := 1; k < len(down); k++ {
-			above := src.Pix[mirror(y-k, m.Height)*n:][:n]
-			below := src.Pix[mirror(y+k, m.Height)*n:][:n]
-			w := down[k]
-			for i, v := range above {
-				middle[i] += float32(w * float32(int(v)+int(below[i])))
+		k := 1
+		for ; k+1 < len(down); k += 2 {
+			w0, w1 := down[k], down[k+1]
+			a0, b0, a1, b1 := row(y-k), row(y+k), row(y-k-1), row(y+k+1)
+			for i := range middle {
+				near := float32(int32(a0[i]) + int32(b0[i]))
+				far := float32(int32(a1[i]) + int32(b1[i]))
+				middle[i] += float32(w0*near) + float32(w1*far)
+			}
+		}
+		if k < len(down) {
+			a0, b0 := row(y-k), row(y+k)
+			for i := range middle {
+				middle[i] += float32(down[k] * float32(int32(a0[i])+int32(b0[i])))
 			}
 		}
 		for x := range side {
@@ -121,17 +130,45 @@ func (ws *Workspace) blur(m *imaging.Image, kernel [2]int, sigma float64) error 
 			copy(line[3*x:][:3], middle[3*left:])
 			copy(line[3*(side+m.Width+x):][:3], middle[3*right:])
 		}
-		out := m.Pix[y*m.Stride:][:n]
-		for i := range out {
-			at := i + 3*side
-			sum := float32(across[0] * line[at])
-			for k := 1; k < len(across); k++ {
-				sum += float32(across[k] * (line[at-3*k] + line[at+3*k]))
+		for i, v := range middle {
+			total[i] = float32(v * across[0])
+		}
+		k = 1
+		for ; k+1 < len(across); k += 2 {
+			w0, w1 := across[k], across[k+1]
+			a0, b0 := line[3*(side-k):][:n], line[3*(side+k):][:n]
+			a1, b1 := line[3*(side-k-1):][:n], line[3*(side+k+1):][:n]
+			for i := range total {
+				total[i] += float32(w0*(a0[i]+b0[i])) + float32(w1*(a1[i]+b1[i]))
 			}
-			out[i] = uint8(math.RoundToEven(float64(min(max(sum, 0), 255))))
+		}
+		if k < len(across) {
+			a0, b0 := line[3*(side-k):][:n], line[3*(side+k):][:n]
+			for i := range total {
+				total[i] += float32(across[k] * (a0[i] + b0[i]))
+			}
+		}
+		out := m.Pix[y*m.Stride:][:n]
+		for i, v := range total {
+			// Adding and taking away 2^23 rounds half to even.
+			v = min(max(v, 0), 255) + 0x1p23
+			out[i] = uint8(int32(v - 0x1p23))
 		}
 	}
 	return nil
+}
+
+// trim leaves out the weights at the end of half a kernel that together change no sum of
+// bytes by more than 0.0001.
+func trim(half []float32) []float32 {
+	rest := float32(0)
+	for len(half) > 1 {
+		if rest += half[len(half)-1]; 2*255*rest > 0.0001 {
+			break
+		}
+		half = half[:len(half)-1]
+	}
+	return half
 }
 
 // mirror is the pixel, of n, that stands for number i: pixels beyond an edge are

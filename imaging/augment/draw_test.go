@@ -525,7 +525,7 @@ func TestValidateRefusesFaults(t *testing.T) {
 		RandomAdjustSharpness{SharpnessFactor: -1}, RandomAutocontrast{P: nan}, RandomEqualize{P: 3},
 		GaussianBlur{KernelSize: [2]int{4, 5}}, GaussianBlur{KernelSize: [2]int{5, 2000001}}, GaussianBlur{Sigma: [2]float64{0, 1}}, GaussianBlur{Sigma: [2]float64{2, 1}},
 		RandomRotation{Degrees: Spread{1, 0}}, RandomRotation{Degrees: Spread{0, inf}}, RandomRotation{Interpolation: 5}, RandomRotation{Center: &[2]float64{nan, 0}},
-		RandomAffine{Translate: [2]float64{0, 1.1}}, RandomAffine{Scale: [2]float64{0, 1}}, RandomAffine{Shear: ShearRange{0, 90}}, RandomAffine{Shear: ShearRange{0, 0, 5, 1}},
+		RandomAffine{Translate: [2]float64{0, 1.1}}, RandomAffine{Scale: [2]float64{0, 1}}, RandomAffine{Scale: [2]float64{1, 1e9}}, RandomAffine{Shear: ShearRange{0, 90}}, RandomAffine{Shear: ShearRange{0, 0, 5, 1}},
 		Pad{Padding: Padding{-1, 0, 0, 0}}, Pad{PaddingMode: 4}, RandomCrop{}, RandomCrop{Size: Size{5, -5}}, RandomCrop{Size: Size{5, 5}, Padding: Padding{0, 0, 0, 1 << 20}},
 		RandomErasing{Scale: [2]float64{0.5, 1.5}}, RandomErasing{Ratio: [2]float64{0, 1}}, RandomErasing{P: -0.1},
 		RandAugment{NumOps: -1}, RandAugment{Magnitude: &big}, RandAugment{NumMagnitudeBins: 1}, TrivialAugmentWide{NumMagnitudeBins: -1}, MixUp{Alpha: -1}, CutMix{Alpha: nan},

@@ -127,6 +127,7 @@ func (e Erasing) Apply(_ *Workspace, m *imaging.Image) error {
 	if g.Width == 0 {
 		return nil
 	}
+	p := imagePlane(m)
 	noise := Rand{seed: e.Noise, use: forNoise}
 	var levels *[3][1 << noiseBits]uint8
 	if e.Value.Random {
@@ -137,16 +138,16 @@ func (e Erasing) Apply(_ *Workspace, m *imaging.Image) error {
 	for y := g.Y; y < g.Y+g.Height; y++ {
 		row := m.Pix[y*m.Stride+3*g.X:][:3*g.Width]
 		if levels == nil {
-			fill(row, e.Value.Color)
+			p.fill(row, &e.Value.Color)
 			continue
 		}
 		for ; len(row) >= 3; row = row[3:] {
-			p := row[:3:3]
-			for c := range p {
+			o := row[:3:3]
+			for c := range o {
 				if left == 0 {
 					bits, left = noise.Uint64(), 64/noiseBits
 				}
-				p[c] = levels[c][bits&(1<<noiseBits-1)]
+				o[c] = levels[c][bits&(1<<noiseBits-1)]
 				bits >>= noiseBits
 				left--
 			}

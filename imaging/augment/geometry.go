@@ -147,17 +147,14 @@ func (ws *Workspace) show(out, part *imaging.Image, g *Geometry, l Look) error {
 		}
 		p := imagePlane(whole)
 		for y := range win.Height {
-			line, sy := out.Pix[y*out.Stride:][:3*win.Width], g.PaddingMode.source(win.Y+y, g.Height)
-			for _, sx := range ws.columns {
-				p.put(line, int(sx), sy, &l.Fill)
-				line = line[3:]
-			}
+			p.gather(out.Pix[y*out.Stride:][:3*win.Width], ws.columns, g.PaddingMode.source(win.Y+y, g.Height), &l.Fill)
 		}
 		return nil
 	}
 	if seen != win {
+		p := imagePlane(out)
 		for y := range win.Height {
-			fill(out.Pix[y*out.Stride:][:3*win.Width], l.Fill)
+			p.fill(out.Pix[y*out.Stride:][:3*win.Width], &l.Fill)
 		}
 		if seen.Width < 1 || seen.Height < 1 {
 			return nil
@@ -191,22 +188,9 @@ func (ws *Workspace) Mask(dst, src *imaging.Mask, g Geometry, fill uint8) error 
 	}
 	columns := places(&ws.columns, g.Crop.X, g.Crop.Width, g.Width, g.Window.X, w, g.PaddingMode, g.FlipX)
 	rows := places(&ws.rows, g.Crop.Y, g.Crop.Height, g.Height, g.Window.Y, h, g.PaddingMode, g.FlipY)
+	p := maskPlane(src)
 	for y, sy := range rows {
-		line := out.Pix[y*out.Stride:][:w]
-		if sy < 0 {
-			for x := range line {
-				line[x] = fill
-			}
-			continue
-		}
-		from := src.Pix[int(sy)*src.Stride:][:src.Width]
-		for x, sx := range columns {
-			if uint(sx) < uint(len(from)) {
-				line[x] = from[sx]
-			} else {
-				line[x] = fill
-			}
-		}
+		p.gather(out.Pix[y*out.Stride:][:w], columns, int(sy), &Color{fill})
 	}
 	if out != dst {
 		ws.nearest(maskPlane(dst), maskPlane(out), &g.Matrix, Color{fill})
@@ -265,13 +249,5 @@ func FlipY(m *imaging.Image) {
 			copy(bottom, spare[:n])
 			top, bottom = top[n:], bottom[n:]
 		}
-	}
-}
-
-// fill gives every pixel of a row one colour.
-func fill(row []uint8, c Color) {
-	n := copy(row, c[:])
-	for n > 0 && n < len(row) {
-		n += copy(row[n:], row[:n])
 	}
 }

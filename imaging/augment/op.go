@@ -105,8 +105,8 @@ func (o Op) Apply(ws *Workspace, m *imaging.Image) error {
 	if err := check(m); err != nil {
 		return err
 	}
-	if math.IsNaN(o.Value) || math.IsInf(o.Value, 0) {
-		return fmt.Errorf("augment: %v with the value %v", o.Kind, o.Value)
+	if !(math.Abs(o.Value) <= maxFactor) {
+		return fmt.Errorf("augment: %v with the value %v; want one from %v to %v", o.Kind, o.Value, -maxFactor, maxFactor)
 	}
 	switch o.Kind {
 	case Identity:

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -304,7 +303,7 @@ func TestOpsRefuseNonsense(t *testing.T) {
 	m := picture(8, 8, true)
 	before := bytes.Clone(m.Pix)
 	for _, op := range []Op{
-		{Kind: -1}, {Kind: kinds}, {Kind: Brightness, Value: math.NaN()}, {Kind: Contrast, Value: math.Inf(1)},
+		{Kind: -1}, {Kind: kinds}, {Kind: Brightness, Value: math.NaN()}, {Kind: Contrast, Value: math.Inf(1)}, {Kind: Brightness, Value: 1e7},
 		{Kind: Posterize}, {Kind: Posterize, Value: 9}, {Kind: Hue, Value: 0.51},
 		{Kind: Blur, Value: 1}, {Kind: Blur, Value: 0, Kernel: [2]int{3, 3}}, {Kind: Blur, Value: 1, Kernel: [2]int{4, 3}},
 		{Kind: Rotate, Value: 1, Interpolation: 7},
@@ -378,6 +377,8 @@ func BenchmarkOp(b *testing.B) {
 			op.Value = 128
 		case Rotate, TranslateX, TranslateY:
 			op.Value = 15
+		case Blur:
+			op.Value = 1.5
 		case Saturation:
 			benchmark(b, "Color above 1", Op{Kind: k, Value: 1.3})
 		case Identity:
@@ -407,15 +408,4 @@ func benchmark(b *testing.B, name string, op Op) {
 			}
 		}
 	})
-}
-
-func ExampleColorJitter() {
-	m := imaging.Image{Pix: []uint8{200, 100, 50}, Width: 1, Height: 1, Stride: 3}
-	var ws Workspace
-	r := NewRand(42, 0, 7) // seed, epoch, sample
-	ops := ColorJitter{Brightness: GainOf(0.4), Saturation: GainOf(0.4)}.Draw(&r, 1, 1)
-	if err := ops.Apply(&ws, &m); err != nil {
-		fmt.Println(err)
-	}
-	fmt.Println(m.Pix)
 }

@@ -327,11 +327,15 @@ func (ws *Workspace) sharpness(m *imaging.Image, factor float64) {
 	for y := 1; y < m.Height-1; y++ {
 		above, row, below := src.Pix[(y-1)*n:][:n], src.Pix[y*n:][:n], src.Pix[(y+1)*n:][:n]
 		out := m.Pix[y*m.Stride:][:n]
-		for x := 3; x < n-3; x++ {
-			sum := int(above[x-3]) + int(above[x]) + int(above[x+3]) +
-				int(row[x-3]) + 5*int(row[x]) + int(row[x+3]) +
-				int(below[x-3]) + int(below[x]) + int(below[x+3])
-			out[x] = blend(uint8((2*sum+13)/26), row[x], alpha)
+		for c := range 3 {
+			column := func(x int) uint32 { return uint32(above[x]) + uint32(row[x]) + uint32(below[x]) }
+			left, middle := column(c), column(c+3)
+			for x := c + 3; x < n-3; x += 3 {
+				right := column(x + 3)
+				v := row[x]
+				out[x] = blend(uint8((2*(left+middle+right+4*uint32(v))+13)/26), v, alpha)
+				left, middle = middle, right
+			}
 		}
 	}
 }

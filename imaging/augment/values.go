@@ -13,6 +13,9 @@ import (
 // the factor 1.
 type Gain [2]float64
 
+// maxFactor keeps products with bytes far from float32's bounds.
+const maxFactor = 1e6
+
 // GainOf returns the range that the number v stands for.
 func GainOf(v float64) Gain { return Gain{max(0, 1-v), 1 + v} }
 
@@ -33,10 +36,10 @@ func (g *Gain) UnmarshalJSON(data []byte) error {
 }
 
 func (g Gain) validate(name string) error {
-	if g[0] >= 0 && g[0] <= g[1] && !math.IsInf(g[1], 0) {
+	if g[0] >= 0 && g[0] <= g[1] && g[1] <= maxFactor {
 		return nil
 	}
-	return fmt.Errorf("%s is %v; want two numbers of at least 0, the smaller first", name, [2]float64(g))
+	return fmt.Errorf("%s is %v; want two numbers from 0 to %v, the smaller first", name, [2]float64(g), maxFactor)
 }
 
 // draw returns a factor; it uses one random number whatever the range.

@@ -171,21 +171,6 @@ type plane struct {
 func imagePlane(m *imaging.Image) plane { return plane{m.Pix, m.Width, m.Height, m.Stride, 3} }
 func maskPlane(m *imaging.Mask) plane   { return plane{m.Pix, m.Width, m.Height, m.Stride, 1} }
 
-// put copies the pixel (sx, sy) of src, or the fill where there is none, to out.
-func (p *plane) put(out []uint8, sx, sy int, fill *Color) {
-	if uint(sx) >= uint(p.width) || uint(sy) >= uint(p.height) {
-		copy(out[:p.n], fill[:])
-		return
-	}
-	at := sy*p.stride + sx*p.n
-	if p.n == 1 {
-		out[0] = p.pix[at]
-		return
-	}
-	s, o := p.pix[at:at+3:at+3], out[:3:3]
-	o[0], o[1], o[2] = s[0], s[1], s[2]
-}
-
 // nearest takes the pixel in which a place lies. Pillow computes the place in one of
 // three ways, and so do we: by repeated addition along each axis where the axes do
 // not mix, else in 16.16 fixed point, else, where that would overflow, by addition.
@@ -199,11 +184,7 @@ func (ws *Workspace) nearest(dst, src plane, m *Matrix, fill Color) {
 		}
 		y := m[5] + float64(m[4]*0.5)
 		for i := range dst.height {
-			out, sy := dst.pix[i*dst.stride:][:dst.n*dst.width], index(y, src.height)
-			for _, sx := range ws.columns {
-				src.put(out, int(sx), sy, &fill)
-				out = out[dst.n:]
-			}
+			src.gather(dst.pix[i*dst.stride:][:dst.n*dst.width], ws.columns, index(y, src.height), &fill)
 			y += m[4]
 		}
 		return
@@ -214,11 +195,17 @@ func (ws *Workspace) nearest(dst, src plane, m *Matrix, fill Color) {
 		a2 := fixed(m[2] + float64(m[0]*0.5) + float64(m[1]*0.5))
 		a5 := fixed(m[5] + float64(m[3]*0.5) + float64(m[4]*0.5))
 		for i := range dst.height {
-			x, y := a2, a5
-			for out := dst.pix[i*dst.stride:][:dst.n*dst.width]; len(out) > 0; out = out[dst.n:] {
-				src.put(out, x>>16, y>>16, &fill)
-				x += a0
-				y += a3
+			out := dst.pix[i*dst.stride:][:dst.n*dst.width]
+			// Which pixels lie within the source.
+			from, to := span(a2, a0, src.width<<16, dst.width)
+			first, last := span(a5, a3, src.height<<16, dst.width)
+			from, to = max(from, first), min(to, last)
+			if to <= from {
+				src.fill(out, &fill)
+			} else {
+				src.fill(out[:dst.n*from], &fill)
+				src.slanted(out[dst.n*from:dst.n*to], a2+from*a0, a5+from*a3, a0, a3)
+				src.fill(out[dst.n*to:], &fill)
 			}
 			a2 += a1
 			a5 += a4
@@ -230,12 +217,96 @@ func (ws *Workspace) nearest(dst, src plane, m *Matrix, fill Color) {
 	for i := range dst.height {
 		x, y := x0, y0
 		for out := dst.pix[i*dst.stride:][:dst.n*dst.width]; len(out) > 0; out = out[dst.n:] {
-			src.put(out, index(x, src.width), index(y, src.height), &fill)
+			if sx, sy := index(x, src.width), index(y, src.height); sx >= 0 && sy >= 0 {
+				copy(out[:dst.n], src.pix[sy*src.stride+sx*src.n:])
+			} else {
+				copy(out[:dst.n], fill[:])
+			}
 			x += m[0]
 			y += m[3]
 		}
 		x0 += m[1]
 		y0 += m[4]
+	}
+}
+
+// span returns the i in [0, n) for which at + i*step lies in [0, limit): from the first
+// to before the second.
+func span(at, step, limit, n int) (from, to int) {
+	if step < 0 { // the other way round
+		at, step = limit-1-at, -step
+	}
+	switch {
+	case at >= limit:
+		return 0, 0
+	case step == 0 && at < 0:
+		return 0, 0
+	case step == 0:
+		return 0, n
+	}
+	if at < 0 {
+		from = (-at + step - 1) / step
+	}
+	return from, min(n, (limit-1-at)/step+1)
+}
+
+// fill gives all pixels of a row one colour.
+func (p *plane) fill(row []uint8, c *Color) {
+	k := copy(row, c[:p.n])
+	for k > 0 && k < len(row) {
+		k += copy(row[k:], row[:k])
+	}
+}
+
+// slanted copies pixels that all lie within p, along a line from (x, y) by (dx, dy), in
+// 16.16 fixed point.
+func (p *plane) slanted(out []uint8, x, y, dx, dy int) {
+	pix, stride := p.pix, p.stride
+	if p.n == 1 {
+		for i := range out {
+			out[i] = pix[(y>>16)*stride+(x>>16)]
+			x += dx
+			y += dy
+		}
+		return
+	}
+	for ; len(out) >= 3; out = out[3:] {
+		at := (y>>16)*stride + 3*(x>>16)
+		s, o := pix[at:at+3:at+3], out[:3:3]
+		o[0], o[1], o[2] = s[0], s[1], s[2]
+		x += dx
+		y += dy
+	}
+}
+
+// gather makes a row of the pixels in the given columns of row y; a column or row of -1
+// is the fill.
+func (p *plane) gather(out []uint8, columns []int32, y int, fill *Color) {
+	if y < 0 {
+		p.fill(out, fill)
+		return
+	}
+	row := p.pix[y*p.stride:][:p.n*p.width]
+	if p.n == 1 {
+		out = out[:len(columns)]
+		for i, x := range columns {
+			if uint(x) < uint(len(row)) {
+				out[i] = row[x]
+			} else {
+				out[i] = fill[0]
+			}
+		}
+		return
+	}
+	for _, x := range columns {
+		o := out[:3:3]
+		out = out[3:]
+		if x < 0 {
+			o[0], o[1], o[2] = fill[0], fill[1], fill[2]
+			continue
+		}
+		s := row[3*x : 3*x+3 : 3*x+3]
+		o[0], o[1], o[2] = s[0], s[1], s[2]
 	}
 }
 
@@ -258,12 +329,12 @@ func fixed(v float64) int { return int(math.Floor(float64(v*65536) + 0.5)) }
 // edges the outermost count twice.
 func bilinear(dst, src *imaging.Image, m *Matrix, fill Color) {
 	w, h := float64(src.Width), float64(src.Height)
+	right, stride := 3*(src.Width-1), src.Stride
 	for i := range dst.Height {
 		out := dst.Pix[i*dst.Stride:][:3*dst.Width]
 		v := float64(i) + 0.5
 		bx, by := float64(m[1]*v), float64(m[4]*v)
-		for j := 0; len(out) >= 3; j++ {
-			u := float64(j) + 0.5
+		for u := 0.5; len(out) >= 3; u++ {
 			x, y := float64(m[0]*u)+bx+m[2], float64(m[3]*u)+by+m[5]
 			o := out[:3:3]
 			out = out[3:]
@@ -281,16 +352,19 @@ func bilinear(dst, src *imaging.Image, m *Matrix, fill Color) {
 				top = -1
 			}
 			dx, dy := x-float64(left), y-float64(top)
-			x0, x1 := 3*max(left, 0), 3*min(left+1, src.Width-1)
-			first := src.Pix[max(top, 0)*src.Stride:]
-			second := src.Pix[min(top+1, src.Height-1)*src.Stride:]
-			p, q := first[x0:x0+3:x0+3], first[x1:x1+3:x1+3]
-			r, s := second[x0:x0+3:x0+3], second[x1:x1+3:x1+3]
-			for c := range o {
-				above := float64(p[c]) + float64(float64(int(q[c])-int(p[c]))*dx)
-				below := float64(r[c]) + float64(float64(int(s[c])-int(r[c]))*dx)
-				o[c] = uint8(above + float64((below-above)*dy))
-			}
+			x0, x1 := max(3*left, 0), min(3*left+3, right)
+			y0, y1 := max(top, 0)*stride, min(top+1, src.Height-1)*stride
+			p, q := src.Pix[y0+x0:y0+x0+3:y0+x0+3], src.Pix[y0+x1:y0+x1+3:y0+x1+3]
+			r, s := src.Pix[y1+x0:y1+x0+3:y1+x0+3], src.Pix[y1+x1:y1+x1+3:y1+x1+3]
+			o[0] = between(p[0], q[0], r[0], s[0], dx, dy)
+			o[1] = between(p[1], q[1], r[1], s[1], dx, dy)
+			o[2] = between(p[2], q[2], r[2], s[2], dx, dy)
 		}
 	}
+}
+
+func between(p, q, r, s uint8, dx, dy float64) uint8 {
+	above := float64(p) + float64(float64(int32(q)-int32(p))*dx)
+	below := float64(r) + float64(float64(int32(s)-int32(r))*dx)
+	return uint8(int32(above + float64((below-above)*dy)))
 }

@@ -260,6 +260,27 @@ for x in cases:
 	t.Logf("%d of %d values differ in the last bit", other, 4*len(values))
 }
 
+func TestSpan(t *testing.T) {
+	for at := -40; at <= 40; at++ {
+		for step := -9; step <= 9; step++ {
+			for _, limit := range []int{1, 2, 7, 30} {
+				first, count := 0, 0
+				for i := range 12 {
+					if v := at + i*step; v >= 0 && v < limit {
+						if count == 0 {
+							first = i
+						}
+						count++
+					}
+				}
+				if from, to := span(at, step, limit, 12); max(to-from, 0) != count || count > 0 && from != first {
+					t.Fatalf("from %d by %d below %d: [%d, %d); want %d from %d", at, step, limit, from, to, count, first)
+				}
+			}
+		}
+	}
+}
+
 func TestInverse(t *testing.T) {
 	m := affine(48, 31, 33, 5, -7, 1.3, 12, -8)
 	inv, ok := m.Inverse()
