@@ -284,7 +284,7 @@ func autoContrast(m *imaging.Image) {
 		} else {
 			low = 0
 		}
-		offset := -float64(low) * scale
+		offset := float64(-float64(low) * scale)
 		for v := range t[c] {
 			t[c][v] = uint8(min(max(int(float64(float64(v)*scale)+offset), 0), 255))
 		}
