@@ -29,15 +29,16 @@
 //
 //   - Order. An epoch has every sample exactly once over all ranks, or as often as
 //     Sampling says (Ends says what becomes of the last incomplete batch), in an
-//     order fixed by data set, Config and epoch. All ranks get the same number of batches. A global batch has the
-//     same samples for every World that divides Lanes, as long as BatchSize × World
-//     is the same.
+//     order fixed by data set, Config and epoch. All ranks get the same number of
+//     batches. A global batch has the same samples for every World that divides
+//     Lanes, as long as BatchSize × World is the same.
 //   - Resuming. From the State behind any batch, the rest of the epoch comes as it
 //     would have come, at once and without reading what came before, also with
 //     another World and BatchSize of the same product. A State of other data, or of
 //     another order, is an error that says what differs.
-//   - Pixels. A sample's picture depends on (Seed, epoch, sample number) only: one
-//     worker or sixteen, this rank or that, give the same bytes.
+//   - Pixels. A sample's picture depends on (Seed, epoch, sample number) only, and where
+//     it comes several times in an epoch, on which of these times it is: one worker
+//     or sixteen, this rank or that, give the same bytes.
 //   - Ownership. A batch is the caller's until Release; its slab is not touched
 //     before. Releasing twice, or using a released batch, panics. A batch that is
 //     dropped without Release ends its pass with an error where it would otherwise
