@@ -162,6 +162,34 @@ func (c CenterCrop) Window(width, height int) (scaledWidth, scaledHeight int, cr
 	return scaledWidth, scaledHeight, Region{X: place(scaledWidth), Y: place(scaledHeight), Width: c.Size, Height: c.Size}
 }
 
-// HorizontalFlip reports whether to mirror the image left to right, which is so
-// with probability p.
+// HorizontalFlip reports whether to mirror the image left to right, which is so with
+// probability p.
 func HorizontalFlip(r *Rand, p float64) bool { return r.Float64() < p }
+
+// RandomHorizontalFlip is torchvision's: with probability P (0 means 0.5) the image is
+// mirrored left to right.
+type RandomHorizontalFlip struct {
+	P float64 `json:"p,omitempty"`
+}
+
+// Validate reports every fault.
+func (c RandomHorizontalFlip) Validate() error {
+	return invalid("RandomHorizontalFlip", validateP(c.P))
+}
+
+// Draw reports whether to mirror the image: a Geometry's FlipX.
+func (c RandomHorizontalFlip) Draw(r *Rand, _, _ int) bool { return chance(r, c.P, 0.5) }
+
+// RandomVerticalFlip is torchvision's: with probability P (0 means 0.5) the image is
+// mirrored top to bottom.
+type RandomVerticalFlip struct {
+	P float64 `json:"p,omitempty"`
+}
+
+// Validate reports every fault.
+func (c RandomVerticalFlip) Validate() error {
+	return invalid("RandomVerticalFlip", validateP(c.P))
+}
+
+// Draw reports whether to mirror the image: a Geometry's FlipY.
+func (c RandomVerticalFlip) Draw(r *Rand, _, _ int) bool { return chance(r, c.P, 0.5) }

@@ -10,9 +10,9 @@ import (
 // GaussianBlur is torchvision's: a convolution with a Gaussian of random width, the
 // image mirrored at its edges (without repeating the outermost pixel).
 //
-// torchvision sums in float32 in an order that depends on the machine, we in float32
-// along each axis in turn. Both lie within 0.001 of the exact value before they
-// round, half to even, so they differ by 1 in the few pixels that lie so near a half.
+// Pixels are the exact sums rounded half to even, but where float32 puts a sum that lies
+// within 0.001 of a half on its other side: 2 in a million. torchvision sums in float32
+// too, in an order that depends on the machine, and so differs from us by 1 in as few.
 type GaussianBlur struct {
 	// KernelSize is the kernel's width and height in pixels, both odd; 0, 0 means
 	// 23, 23, which SimCLR uses for images of 224 pixels.

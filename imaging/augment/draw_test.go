@@ -26,7 +26,7 @@ func TestDrawsAreFrozen(t *testing.T) {
 		{"ColorJitter", func(r *Rand) any { return jitter.Draw(r, w, h) }, `kind Brightness value 0.954997537 kind Color value 1.00902619 kind Contrast value 1.25311368 kind Hue value -0.0224762714 | kind Color value 0.904046498 kind Hue value -0.0255470833 kind Brightness value 1.24067493 kind Contrast value 1.0907063 | kind Hue value -0.0195725125 kind Contrast value 1.02322534 kind Color value 1.45528316 kind Brightness value 0.722435468`},
 		{"RandomGrayscale", func(r *Rand) any { return RandomGrayscale{P: 0.5}.Draw(r, w, h).Kind }, `Grayscale | Identity | Identity`},
 		{"RandomSolarize", func(r *Rand) any { return RandomSolarize{Threshold: 128}.Draw(r, w, h).Kind }, `Solarize | Identity | Identity`},
-		{"RandomVerticalFlip", func(r *Rand) any { return VerticalFlip(r, 0.5) }, `true | false | false`},
+		{"RandomVerticalFlip", func(r *Rand) any { return RandomVerticalFlip{}.Draw(r, w, h) }, `true | false | false`},
 		{"GaussianBlur", func(r *Rand) any { return GaussianBlur{P: 0.5}.Draw(r, w, h) }, `kind GaussianBlur value 0.467729787 kernel 23 23 | kind Identity value 0 | kind Identity value 0`},
 		{"RandomRotation", func(r *Rand) any { return RandomRotation{Degrees: SpreadOf(30)}.Draw(r, w, h).Matrix }, `0.991161443 0.132661197 -22.6643354 -0.132661197 0.991161443 34.8225288 | 0.995415162 -0.0956486057 19.0803231 0.0956486057 0.995415162 -23.0524942 | 0.955886603 -0.293735939 66.1038377 0.293735939 0.955886603 -65.1627228`},
 		{"RandomAffine", func(r *Rand) any { return affine.Draw(r, w, h).Matrix }, `1.12527907 -0.0972219689 24.0291086 0.137503026 1.12382527 -79.1783813 | 1.24478567 0.191563383 -130.247491 -0.035135678 1.24967348 -91.0631035 | 1.18859328 0.0331490059 -85.7777261 -0.169487496 1.16885442 88.0957816`},
@@ -192,7 +192,8 @@ func TestDrawsFollowTheirLaws(t *testing.T) {
 	probability("autocontrast", 0.5, is(AutoContrast, RandomAutocontrast{}.Draw))
 	probability("equalize", 0.5, is(Equalize, RandomEqualize{}.Draw))
 	probability("blur", 0.25, is(Blur, GaussianBlur{P: 0.25}.Draw))
-	probability("vertical flip", 0.5, func(r *Rand) bool { return VerticalFlip(r, 0.5) })
+	probability("horizontal flip", 0.5, func(r *Rand) bool { return RandomHorizontalFlip{}.Draw(r, 1, 1) })
+	probability("vertical flip", 0.2, func(r *Rand) bool { return RandomVerticalFlip{P: 0.2}.Draw(r, 1, 1) })
 	probability("erasing", 0.5, func(r *Rand) bool { return RandomErasing{}.Draw(r, 300, 300).Region != Region{} })
 	moments(t, "sigma", 1.05, 1.9*1.9/12, func(r *Rand) float64 { return GaussianBlur{}.Draw(r, 1, 1).Value })
 
@@ -521,7 +522,7 @@ func TestValidateRefusesFaults(t *testing.T) {
 	big := 31
 	for _, v := range []interface{ Validate() error }{
 		ColorJitter{Brightness: Gain{-1, 1}}, ColorJitter{Contrast: Gain{2, 1}}, ColorJitter{Saturation: Gain{0, inf}}, ColorJitter{Hue: Spread{-0.6, 0}}, ColorJitter{Hue: Spread{0, nan}}, ColorJitter{P: 1.1},
-		RandomGrayscale{P: -1}, RandomInvert{P: 2}, RandomPosterize{}, RandomPosterize{Bits: 9}, RandomSolarize{Threshold: 257}, RandomSolarize{Threshold: nan},
+		RandomHorizontalFlip{P: 1.5}, RandomVerticalFlip{P: nan}, RandomGrayscale{P: -1}, RandomInvert{P: 2}, RandomPosterize{}, RandomPosterize{Bits: 9}, RandomSolarize{Threshold: 257}, RandomSolarize{Threshold: nan},
 		RandomAdjustSharpness{SharpnessFactor: -1}, RandomAutocontrast{P: nan}, RandomEqualize{P: 3},
 		GaussianBlur{KernelSize: [2]int{4, 5}}, GaussianBlur{KernelSize: [2]int{5, 2000001}}, GaussianBlur{Sigma: [2]float64{0, 1}}, GaussianBlur{Sigma: [2]float64{2, 1}},
 		RandomRotation{Degrees: Spread{1, 0}}, RandomRotation{Degrees: Spread{0, inf}}, RandomRotation{Interpolation: 5}, RandomRotation{Center: &[2]float64{nan, 0}},
@@ -535,7 +536,7 @@ func TestValidateRefusesFaults(t *testing.T) {
 		}
 	}
 	for _, v := range []interface{ Validate() error }{
-		ColorJitter{}, RandomGrayscale{}, RandomInvert{}, RandomPosterize{Bits: 1}, RandomSolarize{}, RandomAdjustSharpness{}, RandomAutocontrast{}, RandomEqualize{},
+		RandomHorizontalFlip{}, RandomVerticalFlip{}, ColorJitter{}, RandomGrayscale{}, RandomInvert{}, RandomPosterize{Bits: 1}, RandomSolarize{}, RandomAdjustSharpness{}, RandomAutocontrast{}, RandomEqualize{},
 		GaussianBlur{}, RandomRotation{}, RandomAffine{}, Pad{}, RandomCrop{Size: Size{1, 1}}, RandomErasing{}, RandAugment{}, TrivialAugmentWide{}, MixUp{}, CutMix{}, BoxFilter{},
 	} {
 		if err := v.Validate(); err != nil {

@@ -45,7 +45,7 @@ func ExampleGeometry() {
 	g := augment.Geometry{
 		Crop:  augment.RandomResizedCrop{Scale: [2]float64{0.5, 1}}.Draw(&r, width, height),
 		Width: 224, Height: 224,
-		FlipX: augment.HorizontalFlip(&r, 0.5),
+		FlipX: augment.RandomHorizontalFlip{}.Draw(&r, width, height),
 	}
 	turn := augment.RandomRotation{Degrees: augment.SpreadOf(10)}.Draw(&r, 224, 224)
 	g.Matrix = turn.Matrix

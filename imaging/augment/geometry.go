@@ -170,7 +170,7 @@ func (ws *Workspace) show(out, part *imaging.Image, g *Geometry, l Look) error {
 // Mask writes to dst what g makes of the mask src: each pixel is a copy of the nearest
 // one's, chosen as Pillow's resize and transform with NEAREST choose it, by its centre.
 // (torchvision and OpenCV scale masks from their corners unless told "nearest-exact",
-// and so shift them by up to half a pixel against the image.) Outside is fill. For dst
+// and so shift them by up to half a pixel of the result against the image.) Outside is fill. For dst
 // the same holds as for Image.
 func (ws *Workspace) Mask(dst, src *imaging.Mask, g Geometry, fill uint8) error {
 	if err := errors.Join(checkMask(src), g.Validate(src.Width, src.Height)); err != nil {

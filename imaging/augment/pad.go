@@ -154,7 +154,3 @@ func (c RandomCrop) Draw(r *Rand, width, height int) (Region, error) {
 	crop.X = r.IntN(left+right-crop.Width+1) - left
 	return crop, nil
 }
-
-// VerticalFlip reports whether to mirror the image top to bottom, which is so with
-// probability p.
-func VerticalFlip(r *Rand, p float64) bool { return r.Float64() < p }

@@ -183,21 +183,25 @@ func fromHSV(h, s, v uint8) (r, g, b uint8) {
 		return v, v, v
 	}
 	sextant := &sextants[h]
-	fs, level := float32(float64(s)/255), float64(v)
-	p := round(level * (1 - float64(fs)))
-	q := round(level * (1 - float64(fs*sextant.f)))
-	t := round(level * (1 - float64(float64(fs)*(1-float64(sextant.f)))))
+	// The smallest sample never lies near a tie, the middle one may.
+	p := uint8((2*uint32(v)*(255-uint32(s)) + 255) / 510)
+	fs := float32(float64(s) / 255)
+	part := float64(fs * sextant.f)
+	if sextant.i&1 == 0 {
+		part = float64(float64(fs) * (1 - float64(sextant.f)))
+	}
+	q := uint8(int32(float64(float64(v)*(1-part)) + 0.5))
 	switch sextant.i {
 	case 0:
-		return v, t, p
+		return v, q, p
 	case 1:
 		return q, v, p
 	case 2:
-		return p, v, t
+		return p, v, q
 	case 3:
 		return p, q, v
 	case 4:
-		return t, p, v
+		return q, p, v
 	default:
 		return v, p, q
 	}
@@ -215,15 +219,6 @@ var sextants = func() (t [256]struct {
 	}
 	return t
 }()
-
-// round rounds half up a number that is not negative, as C's round does.
-func round(v float64) uint8 {
-	whole := int(v)
-	if v-float64(whole) >= 0.5 {
-		whole++
-	}
-	return uint8(whole)
-}
 
 func invert(m *imaging.Image) {
 	for y := range m.Height {
