@@ -73,7 +73,7 @@ fuzz: ## every fuzz target for FUZZTIME each
 	echo "$$targets" | awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { while (n > 0) print $$2, name[--n] }' | \
 	while read -r pkg name; do \
 		echo "$(GO) test -fuzz $$name $$pkg"; \
-		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime '$(FUZZTIME)' "$$pkg" </dev/null || exit 1; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime '$(FUZZTIME)' -fuzzminimizetime 20x "$$pkg" </dev/null || exit 1; \
 	done
 
 lint: $(LINT) ## golangci-lint with the house's import rules, which are tested first
