@@ -19,11 +19,16 @@
 //	DST/.shardify/plan            what is to be done; see planfile.go
 //	DST/.shardify/done/000007     shard 7 is finished: its facts, as JSON
 //	DST/.shardify/lock-0-of-1     held by the process that is worker 0 of 1
+//	DST/.shardify/lock-shard-7    held while shard 7 is written
+//	DST/.shardify/lock-plan       held while the plan is made or dropped
+//	DST/.shardify/lock-commit     held while the manifest is written
 //	DST/train-000007.tar          a finished shard
 //	DST/train-000007.parquet      its index
 //	DST/.tmp-*                    what is being written
 //
-// A shard is written under a temporary name, made durable, renamed; then its index;
+// A record counts for the plan it was made from and no other: each plan has an
+// identity, and whoever writes a shard makes sure, under the shard's lock, that the
+// plan is still there. A shard is written under a temporary name, made durable, renamed; then its index;
 // then its done record. The manifest comes after all of them, and after it
 // .shardify goes away. So a crash at any byte costs the shards in flight and nothing
 // else: the same call again finds the plan and the done records and goes on. Without
