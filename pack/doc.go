@@ -26,16 +26,18 @@
 //	DST/train-000007.parquet      its index
 //	DST/.tmp-*                    what is being written
 //
-// A record counts for the plan it was made from and no other: each plan has an
-// identity, and whoever writes a shard makes sure, under the shard's lock, that the
-// plan is still there. A shard is written under a temporary name, made durable, renamed; then its index;
+// A shard is written under a temporary name, made durable, renamed; then its index;
 // then its done record. The manifest comes after all of them, and after it
 // .shardify goes away. So a crash at any byte costs the shards in flight and nothing
 // else: the same call again finds the plan and the done records and goes on. Without
 // a manifest no reader takes the folder for a data set.
 //
+// A record counts for the plan it was made from and no other: each plan has an
+// identity, and whoever writes a shard makes sure, under the shard's lock, that the
+// plan is still there.
+//
 // # Bounds
 //
-// Planning sorts outside memory, in [Env].Memory bytes; packing holds as many bytes
-// of samples at once. Neither grows with the number of files.
+// Planning sorts outside memory, in half of [Env].Memory; packing holds
+// [Env].Memory bytes of samples at once. Neither grows with the number of files.
 package pack
