@@ -123,7 +123,7 @@ func (w *worker) verify(j *job, i int, name string, x *extent, data []byte) erro
 		return nil
 	}
 	w.counters.rereads.Add(1)
-	f, err := w.reader.data.OpenShard(w.ctx, &w.reader.split.Shards[j.shards[i]])
+	f, err := w.reader.openShard(w.ctx, j.shards[i])
 	if err != nil {
 		return err
 	}

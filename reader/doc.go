@@ -5,8 +5,8 @@
 // Start with [Open]; range over [Reader.Epoch]; [Batch.Release] each batch. The zero
 // [Config] works; [Reader.Config] shows what it became. [Batch.State] is what a
 // checkpoint keeps, and [Reader.Resume] goes on from it. [Sampling] chooses and weighs
-// samples. [NewPlan] gives the order alone, without any data. [Reader.Stats] says which
-// stage is the slow one.
+// samples, [OpenMix] reads several data sets as one. [NewPlan] gives the order alone,
+// without any data. [Reader.Stats] says which stage is the slow one.
 //
 // # Stages
 //

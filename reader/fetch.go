@@ -149,7 +149,7 @@ func (p *pass) readField(f *dataset.ShardFile, number int32, row *index.Row, fie
 		return data, err
 	}
 	p.counters.rereads.Add(1)
-	again, err := p.reader.data.OpenShard(p.ctx, &p.reader.split.Shards[number])
+	again, err := p.reader.openShard(p.ctx, number)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 	"shardify/sample"
 	"shardify/shard"
 	"shardify/store"
-	"shardify/store/open"
 	"shardify/store/retry"
 )
 
@@ -29,11 +28,10 @@ var (
 // use; several passes may run at once, each with Config.Memory of its own but for
 // the index, which they share.
 type Reader struct {
-	data    *dataset.Dataset
-	retried *retry.Store // that of data
-	config  Config
-	split   *index.Split
-	counts  []int64
+	sets   []set
+	config Config
+	split  *index.Split // of all sets
+	counts []int64
 	// identity is what a State says of the data.
 	identity DataState
 	sampling string // fingerprint
@@ -60,22 +58,7 @@ type Reader struct {
 // store/open says) for reading. It reads the manifest and nothing else, but for the
 // indexes that Config.Sampling asks for.
 func Open(ctx context.Context, url string, config Config) (*Reader, error) {
-	if err := config.Validate(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	st, err := open.URL(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	retried, err := retries(st, config.Retry)
-	if err != nil {
-		return nil, err
-	}
-	data, err := dataset.Open(ctx, retried)
-	if err != nil {
-		return nil, err
-	}
-	return build(ctx, data, retried, config)
+	return OpenMix(ctx, []Source{{URL: url}}, config)
 }
 
 // New is Open for a data set that is open already. It reads nothing, but for the indexes
@@ -91,7 +74,11 @@ func New(ctx context.Context, data *dataset.Dataset, config Config) (*Reader, er
 	if data, err = dataset.New(retried, data.Manifest()); err != nil {
 		return nil, err
 	}
-	return build(ctx, data, retried, config)
+	s, err := newSet(data, retried, config.Split)
+	if err != nil {
+		return nil, err
+	}
+	return build(ctx, []set{s}, config)
 }
 
 // retries wraps a store so that its operations are tried again.
@@ -107,17 +94,17 @@ func isLocal(url string) bool {
 	return !strings.Contains(url, "://") || strings.HasPrefix(url, "file://")
 }
 
-// build makes a reader of a data set whose store is retried.
-func build(ctx context.Context, data *dataset.Dataset, retried *retry.Store, config Config) (*Reader, error) {
-	m := data.Manifest()
-	split, err := m.Split(config.Split)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+// build makes a reader of data sets whose stores are retried.
+func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
+	split := join(sets)
+	r := &Reader{sets: sets, config: config, split: split, done: make(chan struct{})}
+	if len(sets) == 1 {
+		r.config.Split = split.Name
 	}
-	r := &Reader{data: data, retried: retried, config: config, split: split, done: make(chan struct{})}
-	r.config.Split = split.Name
-	r.identity, r.sampling = dataState(m, split), config.Sampling.fingerprint()
-	r.sequential = m.Compression == "gz"
+	r.identity, r.sampling = dataState(sets, split), config.Sampling.fingerprint()
+	for i := range sets {
+		r.sequential = r.sequential || sets[i].data.Manifest().Compression == "gz"
+	}
 	if r.config.Shuffle == ShuffleAuto {
 		r.config.Shuffle = r.autoShuffle()
 	}
@@ -130,7 +117,8 @@ func build(ctx context.Context, data *dataset.Dataset, retried *retry.Store, con
 		return nil, err
 	}
 	if s := &r.config.Sampling; !s.isZero() {
-		if r.chosen, err = s.choose(ctx, data, split, r.config.Seed); err != nil {
+		var err error
+		if r.chosen, err = s.choose(ctx, sets, split, r.config.Seed); err != nil {
 			return nil, err
 		}
 	}
@@ -140,10 +128,10 @@ func build(ctx context.Context, data *dataset.Dataset, retried *retry.Store, con
 	}
 	if r.base = plan; plan.Batches() == 0 {
 		if split.Samples == 0 {
-			return nil, fmt.Errorf("%s: split %q has no samples", data.URL(), split.Name)
+			return nil, fmt.Errorf("%s: split %q has no samples", r.url(), split.Name)
 		}
 		return nil, fmt.Errorf("%w: %s: split %q has %d samples, less than one global batch of %d (batch_size %d × world %d): lower batch_size, or set ends to %q or %q",
-			ErrConfig, data.URL(), split.Name, plan.Samples(), plan.GlobalBatchSize(), r.config.BatchSize, r.config.World, EndsPad, EndsExact)
+			ErrConfig, r.url(), split.Name, plan.Samples(), plan.GlobalBatchSize(), r.config.BatchSize, r.config.World, EndsPad, EndsExact)
 	}
 	if r.config.MaxBad == 0 {
 		r.config.MaxBad = int(max(16, plan.Samples()/int64(r.config.World)/100))
@@ -151,9 +139,7 @@ func build(ctx context.Context, data *dataset.Dataset, retried *retry.Store, con
 	if err := r.divideMemory(); err != nil {
 		return nil, err
 	}
-	r.files = newFiles(func(ctx context.Context, shard int32) (*dataset.ShardFile, error) {
-		return data.OpenShard(ctx, &split.Shards[shard])
-	})
+	r.files = newFiles(r.openShard)
 	return r, nil
 }
 
@@ -162,7 +148,7 @@ func (r *Reader) autoShuffle() Shuffle {
 	switch {
 	case r.sequential:
 		return ShuffleShards
-	case !isLocal(r.data.URL()):
+	case slices.ContainsFunc(r.sets, func(s set) bool { return !isLocal(s.data.URL()) }):
 		return ShuffleWindow
 	}
 	return ShuffleGlobal
@@ -181,7 +167,7 @@ func (r *Reader) chooseFields() error {
 	r.wanted.image = r.config.Decode == DecodeImage
 	if r.wanted.image && r.split.Samples > 0 && sample.Image(have, func(f string) string { return f }) < 0 {
 		return fmt.Errorf("%w: %s: split %q has no images, its fields are: %s; set decode to %q",
-			ErrConfig, r.data.URL(), r.split.Name, strings.Join(have, ", "), DecodeNone)
+			ErrConfig, r.url(), r.split.Name, strings.Join(have, ", "), DecodeNone)
 	}
 	r.wanted.names = slices.Sorted(slices.Values(r.config.Fields))
 	if r.config.Fields == nil && !r.wanted.image {
@@ -189,7 +175,7 @@ func (r *Reader) chooseFields() error {
 	}
 	for _, name := range r.wanted.names {
 		if _, found := slices.BinarySearch(have, name); !found {
-			return fmt.Errorf("%w: %s: split %q has no field %q, its fields are: %s", ErrConfig, r.data.URL(), r.split.Name, name, strings.Join(have, ", "))
+			return fmt.Errorf("%w: %s: split %q has no field %q, its fields are: %s", ErrConfig, r.url(), r.split.Name, name, strings.Join(have, ", "))
 		}
 	}
 	return nil
@@ -241,26 +227,26 @@ func (r *Reader) divideMemory() error {
 
 // loadRows reads and packs the index of a shard.
 func (r *Reader) loadRows(ctx context.Context, number int) (*rows, error) {
-	sh := &r.split.Shards[number]
-	table, err := r.data.Rows(ctx, sh)
+	sh, data := &r.split.Shards[number], r.setOf(number).data
+	table, err := data.Rows(ctx, sh)
 	if errors.Is(err, shard.ErrChecksum) {
 		// What the way has spoiled may come whole the next time.
 		r.counters.rereads.Add(1)
-		table, err = r.data.Rows(ctx, sh)
+		table, err = data.Rows(ctx, sh)
 	}
 	if err != nil {
 		return nil, err
 	}
 	packed, err := r.wanted.pack(table)
 	if err != nil {
-		return nil, fmt.Errorf("index %s/%s: %w", r.data.URL(), sh.Index.Name, err)
+		return nil, fmt.Errorf("index %s/%s: %w", data.URL(), sh.Index.Name, err)
 	}
 	return packed, nil
 }
 
 // shardPath names a shard for people.
 func (r *Reader) shardPath(shard int32) string {
-	return r.data.URL() + "/" + r.split.Shards[shard].Name
+	return r.setOf(int(shard)).data.URL() + "/" + r.split.Shards[shard].Name
 }
 
 // Config returns the configuration with everything that was left to the reader
@@ -279,8 +265,9 @@ func (r *Reader) Len() int { return int(r.base.Batches()) }
 // or pads some: that of the split, or what Config.Sampling makes of it.
 func (r *Reader) Samples() int64 { return r.base.Samples() }
 
-// Manifest returns the data set's manifest, which must not be changed.
-func (r *Reader) Manifest() *index.Manifest { return r.data.Manifest() }
+// Manifest returns the manifest of the data set, of the first one where there are
+// several. It must not be changed.
+func (r *Reader) Manifest() *index.Manifest { return r.sets[0].data.Manifest() }
 
 // Plan returns the order of an epoch.
 func (r *Reader) Plan(epoch int) (*Plan, error) {
@@ -315,8 +302,11 @@ func (r *Reader) Key(ctx context.Context, n int64) (string, error) {
 func (r *Reader) Stats() Stats {
 	s := r.counters.stats()
 	s.Workers = r.config.Workers
-	st := r.retried.Stats()
-	s.Retries, s.Stalls = st.Retries, st.Timeouts
+	for i := range r.sets {
+		st := r.sets[i].retried.Stats()
+		s.Retries += st.Retries
+		s.Stalls += st.Timeouts
+	}
 	return s
 }
 

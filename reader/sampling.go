@@ -44,12 +44,17 @@ type Sampling struct {
 	// expectation is w, and the epoch's length always the same.
 	Weights    []Weight           `json:"weights,omitempty"`
 	KeyWeights map[string]float64 `json:"key_weights,omitempty"`
+	// Shares says, of several data sets (OpenMix), how much of an epoch each has:
+	// [3, 1] is three quarters and one. It scales the weights of each data set's
+	// samples. The default is by their numbers, each sample once. With it, Balanced
+	// balances the classes of each data set by themselves.
+	Shares []float64 `json:"shares,omitempty"`
 	// Balanced scales the weights so that all classes have the same sum: each
 	// comes equally often.
 	Balanced bool `json:"balanced,omitempty"`
 	// Samples is the length of an epoch. Other than 0, it scales all weights to that
-	// sum. The default is the sum of the weights, rounded, and where Balanced is
-	// set, the number of samples chosen.
+	// sum. The default is the sum of the weights, rounded, and where Balanced or
+	// Shares is set, the number of samples chosen.
 	Samples int64 `json:"samples,omitempty"`
 	// Distinct draws without replacement: no sample comes twice in an epoch. What
 	// weights above 1 lose by that goes to the others.
@@ -74,7 +79,7 @@ func (s *Sampling) isZero() bool {
 func (s *Sampling) chooses() bool { return s.Where != "" || len(s.Labels) > 0 || len(s.Keys) > 0 }
 
 func (s *Sampling) weighs() bool {
-	return len(s.Weights) > 0 || len(s.KeyWeights) > 0 || s.Balanced || s.Samples != 0
+	return len(s.Weights) > 0 || len(s.KeyWeights) > 0 || s.Balanced || len(s.Shares) > 0 || s.Samples != 0
 }
 
 // Validate reports every fault that shows without a data set.
@@ -90,6 +95,9 @@ func (s *Sampling) Validate() error {
 	}
 	for key, w := range s.KeyWeights {
 		weight(fmt.Sprintf("key_weights %q", key), w)
+	}
+	for i, w := range s.Shares {
+		weight(fmt.Sprintf("shares %d", i+1), w)
 	}
 	if s.Samples < 0 || s.Samples > maxDrawn {
 		faults = append(faults, fmt.Errorf("samples: %d is not between 0 and %d", s.Samples, int64(maxDrawn)))
@@ -154,108 +162,166 @@ type chosen struct {
 }
 
 // choose reads the indexes. Errors that are the sampling's own fault wrap ErrConfig.
-func (s *Sampling) choose(ctx context.Context, d *dataset.Dataset, split *index.Split, seed uint64) (*chosen, error) {
+func (s *Sampling) choose(ctx context.Context, sets []set, split *index.Split, seed uint64) (*chosen, error) {
 	wrong := func(err error) error { return fmt.Errorf("%w: sampling: %w", ErrConfig, err) }
-	labels, err := s.labels(d.Manifest().Classes)
-	if err != nil {
-		return nil, wrong(err)
-	}
-	selection := dataset.Selection{Split: split.Name, Where: s.Where}
-	if err := d.Check(selection); err != nil {
-		return nil, wrong(err)
-	}
-	keys := map[string]bool{} // whether it was found
-	for _, k := range s.Keys {
-		keys[k] = false
-	}
-	weighed := map[string]bool{}
-	rules := make([]*where.Filter, len(s.Weights))
-	for i, w := range s.Weights {
-		if w.Where == "" {
-			continue
-		}
-		if rules[i], err = where.Parse(w.Where, d.Fields()); err != nil {
-			return nil, wrong(fmt.Errorf("weights %d: %w", i+1, err))
-		}
+	if n := len(s.Shares); n > 0 && n != len(sets) {
+		return nil, wrong(fmt.Errorf("shares: %d of them for %d data sets", n, len(sets)))
 	}
 	c := &chosen{seed: seed, ends: make([]int64, len(split.Shards)), starts: make([]int64, len(split.Shards)+1)}
 	for i := range split.Shards {
 		c.starts[i+1] = c.starts[i] + split.Shards[i].Samples
 	}
-	var weights []float64
-	var classes []int64
-	at := 0
-	for row, err := range d.Select(ctx, selection) {
-		if err != nil {
+	f := chooser{Sampling: s, chosen: c, keys: map[string]bool{}, weighed: map[string]bool{}}
+	for _, k := range s.Keys {
+		f.keys[k] = false
+	}
+	var ends []int // of the sets
+	for i := range sets {
+		if err := f.prepare(sets[i].data); err != nil {
+			return nil, wrong(err)
+		}
+		if err := f.add(ctx, &sets[i], int64(i)); err != nil {
 			return nil, err
 		}
-		for row.Shard != &split.Shards[at] {
-			c.ends[at] = int64(len(c.rows))
-			at++
-		}
-		if len(labels) > 0 && (row.Row.Label == nil || !labels[*row.Row.Label]) {
-			continue
-		}
-		if len(keys) > 0 {
-			if _, wanted := keys[row.Row.Key]; !wanted {
-				continue
-			}
-			keys[row.Row.Key] = true
-		}
-		w := 1.0
-		for i := range rules {
-			if rules[i] == nil || rules[i].Match(row.Row) {
-				w = s.Weights[i].Weight
-				break
-			}
-		}
-		if own, ok := s.KeyWeights[row.Row.Key]; ok {
-			w = own
-			weighed[row.Row.Key] = true
-		}
-		c.rows = append(c.rows, uint32(row.Number))
-		if s.weighs() {
-			weights = append(weights, w)
-		}
-		if s.Balanced {
-			if row.Row.Label == nil {
-				return nil, wrong(fmt.Errorf("balanced: sample %q has no label; leave such out with where: label is not null", row.Row.Key))
-			}
-			classes = append(classes, *row.Row.Label)
-		}
+		ends = append(ends, len(c.rows))
 	}
-	for ; at < len(c.ends); at++ {
-		c.ends[at] = int64(len(c.rows))
-	}
-	var missing []string
-	for k, found := range keys {
-		if !found {
-			missing = append(missing, k)
-		}
-	}
-	if !s.chooses() {
-		for k := range s.KeyWeights {
-			if !weighed[k] {
-				missing = append(missing, k)
-			}
-		}
-	}
-	if len(missing) > 0 {
-		slices.Sort(missing)
-		return nil, wrong(fmt.Errorf("keys: %d are not among the chosen samples of split %q, the first of them %q; `shardify ls` lists the keys", len(missing), split.Name, missing[0]))
+	if err := f.missing(split.Name); err != nil {
+		return nil, wrong(err)
 	}
 	if c.length = int64(len(c.rows)); c.length == 0 {
 		return nil, wrong(fmt.Errorf("no sample of split %q is chosen", split.Name))
 	}
-	if s.weighs() {
-		if s.Balanced {
-			balance(weights, classes)
-		}
-		if err := c.weigh(weights, s); err != nil {
+	if !s.weighs() {
+		return c, nil
+	}
+	if s.Balanced {
+		balance(f.weights, f.classes)
+	}
+	if len(s.Shares) > 0 {
+		if err := share(f.weights, ends, s.Shares); err != nil {
 			return nil, wrong(err)
 		}
 	}
+	if err := c.weigh(f.weights, s); err != nil {
+		return nil, wrong(err)
+	}
 	return c, nil
+}
+
+// chooser goes through the indexes.
+type chooser struct {
+	*Sampling
+	chosen *chosen
+	// Those of the data set in hand.
+	labels    map[int64]bool
+	rules     []*where.Filter
+	selection dataset.Selection
+	// Whether each of Keys, and which of KeyWeights, was met.
+	keys, weighed map[string]bool
+
+	weights []float64
+	classes [][2]int64 // with Shares, the data set's number is the first
+}
+
+// prepare checks the conditions for a data set.
+func (f *chooser) prepare(d *dataset.Dataset) (err error) {
+	if f.labels, err = f.Sampling.labels(d.Manifest().Classes); err != nil {
+		return err
+	}
+	f.selection.Where = f.Where
+	if err := d.Check(f.selection); err != nil {
+		return err
+	}
+	f.rules = make([]*where.Filter, len(f.Weights))
+	for i, w := range f.Weights {
+		if w.Where == "" {
+			continue
+		}
+		if f.rules[i], err = where.Parse(w.Where, d.Fields()); err != nil {
+			return fmt.Errorf("weights %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// add chooses samples of a data set.
+func (f *chooser) add(ctx context.Context, s *set, number int64) error {
+	c, selection := f.chosen, f.selection
+	selection.Split = s.split.Name
+	at := 0
+	for row, err := range s.data.Select(ctx, selection) {
+		if err != nil {
+			return err
+		}
+		for row.Shard != &s.split.Shards[at] {
+			c.ends[s.first+at] = int64(len(c.rows))
+			at++
+		}
+		label := row.Row.Label
+		if len(f.labels) > 0 && (label == nil || !f.labels[*label]) {
+			continue
+		}
+		if len(f.keys) > 0 {
+			if _, wanted := f.keys[row.Row.Key]; !wanted {
+				continue
+			}
+			f.keys[row.Row.Key] = true
+		}
+		c.rows = append(c.rows, uint32(row.Number))
+		if f.weighs() {
+			f.weights = append(f.weights, f.weight(row.Row))
+		}
+		if f.Balanced {
+			if label == nil {
+				return fmt.Errorf("%w: sampling: balanced: sample %q has no label; leave such out with where: label is not null", ErrConfig, row.Row.Key)
+			}
+			class := [2]int64{0, *label}
+			if len(f.Shares) > 0 {
+				class[0] = number
+			}
+			f.classes = append(f.classes, class)
+		}
+	}
+	for ; at < len(s.split.Shards); at++ {
+		c.ends[s.first+at] = int64(len(c.rows))
+	}
+	return nil
+}
+
+// weight is the weight of a sample.
+func (f *chooser) weight(row *index.Row) float64 {
+	if w, ok := f.KeyWeights[row.Key]; ok {
+		f.weighed[row.Key] = true
+		return w
+	}
+	for i, rule := range f.rules {
+		if rule == nil || rule.Match(row) {
+			return f.Weights[i].Weight
+		}
+	}
+	return 1
+}
+
+// missing reports keys that no chosen sample has.
+func (f *chooser) missing(split string) error {
+	var missing []string
+	for k, found := range f.keys {
+		if !found {
+			missing = append(missing, k)
+		}
+	}
+	if !f.chooses() {
+		for k := range f.KeyWeights {
+			if !f.weighed[k] {
+				missing = append(missing, k)
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	return fmt.Errorf("keys: %d are not among the chosen samples of split %q, the first of them %q; `shardify ls` lists the keys", len(missing), split, missing[0])
 }
 
 // labels are the class numbers that Labels names.
@@ -281,8 +347,8 @@ func (s *Sampling) labels(classes []string) (map[int64]bool, error) {
 
 // balance scales weights so that those of each class have the same sum, and all the
 // sum of their number.
-func balance(weights []float64, classes []int64) {
-	sums := map[int64]float64{}
+func balance(weights []float64, classes [][2]int64) {
+	sums := map[[2]int64]float64{}
 	for i, w := range weights {
 		sums[classes[i]] += w
 	}

@@ -53,15 +53,22 @@ type DataState struct {
 	Checksum index.Checksum `json:"checksum"`
 }
 
-// dataState is the fingerprint of a split.
-func dataState(m *index.Manifest, split *index.Split) DataState {
+// dataState is the fingerprint of the data sets, whose splits make split.
+func dataState(sets []set, split *index.Split) DataState {
 	h := index.NewHash()
-	for i := range split.Shards {
-		sh := &split.Shards[i]
-		fmt.Fprintf(h, "%q %d %s\n", sh.Name, sh.Samples, sh.Checksum)
+	var names []string
+	for i := range sets {
+		names = append(names, sets[i].data.Manifest().Name)
+		if i > 0 {
+			fmt.Fprintln(h, "the next data set")
+		}
+		for k := range sets[i].split.Shards {
+			sh := &sets[i].split.Shards[k]
+			fmt.Fprintf(h, "%q %d %s\n", sh.Name, sh.Samples, sh.Checksum)
+		}
 	}
 	return DataState{
-		Name: m.Name, Split: split.Name, Shards: len(split.Shards), Samples: split.Samples,
+		Name: strings.Join(names, " + "), Split: split.Name, Shards: len(split.Shards), Samples: split.Samples,
 		Checksum: index.NewChecksum(h.Sum64()),
 	}
 }
@@ -112,7 +119,9 @@ func ParseState(data []byte) (State, error) {
 // global batch with c's World; where that does not come out even it stays zero.
 func (s State) Config(c Config) Config {
 	o := &s.Order
-	c.Split = or(c.Split, s.Data.Split)
+	if !strings.Contains(s.Data.Split, "+") { // of several data sets
+		c.Split = or(c.Split, s.Data.Split)
+	}
 	if c.Sampling.isZero() && strings.HasPrefix(s.Sampling, "{") {
 		// One that is no sampling leaves it as it is, and then does not fit.
 		var sampling Sampling

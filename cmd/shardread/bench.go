@@ -67,7 +67,7 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 	if o.epochs < 1 || o.batches < 0 {
 		return usagef("--epochs must be 1 or more, --batches 0 or more")
 	}
-	r, err := openReader(ctx, dst, c)
+	r, err := o.open(ctx, dst, c)
 	if err != nil {
 		return err
 	}

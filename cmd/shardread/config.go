@@ -30,6 +30,7 @@ type configOptions struct {
 	shuffle, ends, decode, dtype, onBad string
 	layout, memory, transform           string
 	keysFrom, weights                   string
+	mix                                 []string
 	crop, eval                          int
 }
 
@@ -64,6 +65,8 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.StringSliceVar(&g.Labels, "label", nil, "only samples of these classes: names or numbers, with commas between")
 		f.StringVar(&o.keysFrom, "keys-from", "", "only the samples whose keys this file lists, one on each line")
 		f.StringVar(&o.weights, "weights", "", `how often samples come, as JSON; the first that fits counts: '[{"where":"label = 3","weight":2.5}]'`)
+		f.StringArrayVar(&o.mix, "mix", nil, "another data set that is read together with DST, as one; may be given several times")
+		f.Float64SliceVar(&g.Shares, "shares", nil, "how much of an epoch DST and each --mix have: 3,1 (default: each sample once)")
 		f.BoolVar(&g.Balanced, "balanced", false, "all classes come equally often")
 		f.Int64Var(&g.Samples, "samples", 0, "the length of an epoch, in samples of all ranks (default: as the weights say)")
 		f.BoolVar(&g.Distinct, "distinct", false, "weights draw without replacement: no sample comes twice in an epoch")
@@ -155,6 +158,8 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			fault("keys-from", err)
 		case "weights":
 			fault("weights", decodeStrict(strings.NewReader(o.weights), &c.Sampling.Weights))
+		case "shares":
+			c.Sampling.Shares = g.Sampling.Shares
 		case "balanced":
 			c.Sampling.Balanced = g.Sampling.Balanced
 		case "samples":
@@ -205,10 +210,14 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 	return c, nil
 }
 
-// openReader opens DST; configuration faults that only show there are the command
-// line's, too.
-func openReader(ctx context.Context, dst string, c reader.Config) (*reader.Reader, error) {
-	r, err := reader.Open(ctx, dst, c)
+// open opens DST, and what is mixed with it; configuration faults that only show there
+// are the command line's, too.
+func (o *configOptions) open(ctx context.Context, dst string, c reader.Config) (*reader.Reader, error) {
+	sources := []reader.Source{{URL: dst}}
+	for _, url := range o.mix {
+		sources = append(sources, reader.Source{URL: url})
+	}
+	r, err := reader.OpenMix(ctx, sources, c)
 	if errors.Is(err, reader.ErrConfig) {
 		return nil, usage(err)
 	}

@@ -75,15 +75,11 @@ func runPlan(ctx context.Context, o *planOptions, c reader.Config, dst string, s
 	}
 	// The order is the same whatever is read.
 	c.Decode, c.Transform, c.Fields = reader.DecodeNone, nil, []string{}
-	r, err := openReader(ctx, dst, c)
+	r, err := o.open(ctx, dst, c)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	split, err := r.Manifest().Split(r.Config().Split)
-	if err != nil {
-		return err
-	}
 	if n := int64(r.Len()); o.from >= n {
 		return usagef("--from %d: the epoch has %d batches, 0 to %d", o.from, n, n-1)
 	}
@@ -112,7 +108,7 @@ func runPlan(ctx context.Context, o *planOptions, c reader.Config, dst string, s
 		batch = plan.Batch(batch[:0], b, r.Config().Rank)
 		for _, n := range batch {
 			shard, row := plan.Locate(n)
-			l := planLine{Batch: b, Sample: n, Shard: split.Shards[shard].Name, Row: row}
+			l := planLine{Batch: b, Sample: n, Shard: r.ShardName(shard), Row: row}
 			if o.keys {
 				if l.Key, err = r.Key(ctx, n); err != nil {
 					return err

@@ -134,7 +134,7 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 	default:
 		c.Fields = nil
 	}
-	r, err := openReader(ctx, dst, c)
+	r, err := o.open(ctx, dst, c)
 	if err != nil {
 		return err
 	}
