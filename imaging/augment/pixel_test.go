@@ -109,15 +109,19 @@ func pictures() []*imaging.Image {
 func strided(m *imaging.Image) (*imaging.Image, func() bool) {
 	const border = 5
 	stride := 3*m.Width + 2*border
-	around := bytes.Repeat([]byte{0xa5}, stride*(m.Height+2))
+	around := bytes.Repeat([]byte{0x5a}, stride*(m.Height+2))
 	view := &imaging.Image{Pix: around[stride+border:][:(m.Height-1)*stride+3*m.Width], Width: m.Width, Height: m.Height, Stride: stride}
 	for y := range m.Height {
 		copy(view.Pix[y*stride:][:3*m.Width], m.Pix[y*m.Stride:])
 	}
 	return view, func() bool {
-		for i, v := range around {
-			row, column := i/stride-1, i%stride-border
-			if inside := row >= 0 && row < m.Height && column >= 0 && column < 3*m.Width; !inside && v != 0xa5 {
+		clean := func(b []byte) bool { return len(bytes.Trim(b, "\x5a")) == 0 }
+		if !clean(around[:stride]) || !clean(around[stride*(m.Height+1):]) {
+			return false
+		}
+		for y := range m.Height {
+			row := around[stride*(y+1):][:stride]
+			if !clean(row[:border]) || !clean(row[stride-border:]) {
 				return false
 			}
 		}
@@ -136,6 +140,9 @@ func packed(m *imaging.Image) []byte {
 
 // difference returns how many bytes differ, and by how much at most.
 func difference(a, b []byte) (count, most int) {
+	if bytes.Equal(a, b) {
+		return 0, 0
+	}
 	for i := range a {
 		if d := int(a[i]) - int(b[i]); d != 0 {
 			count++
@@ -251,7 +258,7 @@ func TestBlurIsExact(t *testing.T) {
 			ops = append(ops, Op{Kind: Blur, Value: sigma, Kernel: k})
 		}
 	}
-	images := slices.DeleteFunc(pictures(), func(m *imaging.Image) bool { return m.Width > 224 }) // for speed
+	images := slices.DeleteFunc(pictures(), func(m *imaging.Image) bool { return m.Width > 100 }) // for speed
 	out := ask(t, `
 def kernel(n, sigma):
     x = np.linspace(-(n - 1) / 2, (n - 1) / 2, n)

@@ -52,7 +52,7 @@ func TestWarpEqualsPillow(t *testing.T) {
 	}
 	for i, img := range images {
 		w, h := float64(img.Width), float64(img.Height)
-		for range 12 {
+		for range 6 {
 			add(i, affine(w/2, h/2, r.Float64()*360, r.Float64()*20-10, r.Float64()*20-10, 0.3+2*r.Float64(), r.Float64()*60-30, r.Float64()*60-30))
 			add(i, Matrix{3*r.Float64() - 1.5, 0, w * (r.Float64() - 0.3), 0, 3*r.Float64() - 1.5, h * (r.Float64() - 0.3)})
 		}
