@@ -481,6 +481,43 @@ func TestFresh(t *testing.T) {
 	}
 }
 
+// Of two reads under Fresh at the same time neither is answered by the disk.
+func TestFreshTwice(t *testing.T) {
+	inner := mem.New()
+	all := shards(t, inner, 1, 1000)
+	begun, wake := make(chan struct{}), make(chan struct{})
+	w := &wrong{Store: inner, readAt: func(n int64, o store.Object, ctx context.Context, p []byte, off int64) (int, error) {
+		if n == 2 {
+			close(begun)
+			<-wake
+		}
+		return o.ReadAt(ctx, p, off)
+	}}
+	s := wrap(t, w, Config{})
+	o, err := s.Open(t.Context(), "train/00000.tar")
+	must(t, err)
+	defer o.Close()
+	whole(t, o, all["train/00000.tar"], 1000)
+	read := func() {
+		p := make([]byte, 1000)
+		if n, err := o.ReadAt(Fresh(t.Context()), p, 0); n != 1000 || err != nil || !bytes.Equal(p, all["train/00000.tar"]) {
+			t.Errorf("ReadAt = %d, %v", n, err)
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(read)
+	<-begun
+	wg.Go(read)
+	for s.Stats().Waits == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	close(wake)
+	wg.Wait()
+	if w.reads.Load() != 3 {
+		t.Errorf("%d reads", w.reads.Load())
+	}
+}
+
 // An error of the inner store is the reader's, and what came before it is kept; one
 // behind what was asked for is none.
 func TestInnerFails(t *testing.T) {
@@ -670,10 +707,15 @@ func TestPatience(t *testing.T) {
 	close(wake)
 	wg.Wait()
 	// The lock, too, is waited for no longer.
+	must(t, store.WriteAll(t.Context(), inner, "b", []byte("bytes")))
+	must(t, store.WriteAll(t.Context(), inner, "c", []byte("other")))
+	c, err := two[1].Open(t.Context(), "c")
+	must(t, err)
 	must(t, two[0].folder.locked(t.Context(), func() error {
-		must(t, store.WriteAll(t.Context(), inner, "b", []byte("bytes")))
 		identical(t, two[1], map[string][]byte{"b": []byte("bytes")}, 5)
-		return nil
+		// Nor is it tried again at once.
+		whole(t, c, []byte("other"), 5)
+		return c.Close()
 	}))
 	if stats := two[1].Stats(); stats.Faults != 1 || !strings.Contains(stats.Warning, filepath.Join(dir, lockName)) {
 		t.Errorf("counted %+v", stats)

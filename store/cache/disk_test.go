@@ -45,7 +45,7 @@ func TestRot(t *testing.T) {
 			must(t, err)
 		}
 		must(t, f.Close())
-		before := s.Stats()
+		before, room := s.Stats(), used(t, s)
 		if o == nil {
 			o, err = s.Open(t.Context(), "train/00000.tar")
 			must(t, err)
@@ -58,6 +58,27 @@ func TestRot(t *testing.T) {
 		if stats.Corrupt != l.blocks || stats.FetchedBytes-before.FetchedBytes != int64(len(data)) || stats.Faults+stats.Bypasses != 0 {
 			t.Errorf("counted %+v", stats)
 		}
+		if got := used(t, s); got != room {
+			t.Errorf("fetched again, the blocks are counted as %d bytes; before as %d", got, room)
+		}
+	}
+}
+
+// Of two that find a block rotten, the second does not drop what the first has
+// fetched again.
+func TestRotTwice(t *testing.T) {
+	inner := mem.New()
+	all := shards(t, inner, 1, 3*page)
+	s := wrap(t, inner, Config{Block: page})
+	o, err := s.Open(t.Context(), "train/00000.tar")
+	must(t, err)
+	defer o.Close()
+	whole(t, o, all["train/00000.tar"], page)
+	before := s.Stats()
+	must(t, o.(*object).file.drop(t.Context(), 0, 3, true))
+	whole(t, o, all["train/00000.tar"], page)
+	if stats := s.Stats(); stats.Fetches != before.Fetches || stats.Corrupt != 0 {
+		t.Errorf("counted %+v", stats)
 	}
 }
 
@@ -241,11 +262,18 @@ func TestLarge(t *testing.T) {
 	if got := takenBy(t, s.c.Dir); got > 60*page || got < 50*page || stats.Hits < 2*16 {
 		t.Errorf("%d pages, %+v", got/page, stats)
 	}
-	// Where not even its table fits, it is not kept at all.
-	tiny := wrap(t, inner, Config{Block: page, Bytes: 100})
-	identical(t, tiny, all, 3*page)
-	if got := takenBy(t, tiny.c.Dir); got != 0 {
-		t.Errorf("%d bytes", got)
+	// Where not even its table fits, it is not kept at all, and nothing goes for it.
+	small := map[string][]byte{"small": pattern(1, page)}
+	must(t, store.WriteAll(t.Context(), inner, "small", small["small"]))
+	tiny := wrap(t, inner, Config{Block: page, Bytes: 3 * page})
+	identical(t, tiny, small, page)
+	tiny.Expect("huge", 10_000*page, "1")
+	huge, err := tiny.Open(t.Context(), "huge")
+	must(t, err)
+	must(t, huge.Close())
+	identical(t, tiny, small, page)
+	if stats := tiny.Stats(); stats.Evictions != 0 || stats.Fetches != 1 {
+		t.Errorf("counted %+v", stats)
 	}
 }
 

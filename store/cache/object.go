@@ -324,8 +324,7 @@ func (r *reading) missing(to func(int64) []byte, off, b, k int64) (int, error) {
 			return 0, e.s.fault("read", r.o.info.Name, r.ctx.Err())
 		}
 	}
-	entered := k
-	defer func() { e.exit(b, entered) }()
+	defer e.exit(b, k)
 
 	// of one process.
 	for delay := time.Millisecond; ; delay = min(2*delay, 20*time.Millisecond) {
@@ -338,8 +337,6 @@ func (r *reading) missing(to func(int64) []byte, off, b, k int64) (int, error) {
 		}
 		switch c {
 		case mine:
-			e.exit(b+got, entered-got)
-			entered = got
 			return r.fill(to(got), off, b, got)
 		case here:
 			if r.fresh {
