@@ -106,6 +106,36 @@ func ExampleReader_Resume() {
 	// epoch 1 batch 1 samples [16 2 4 25]
 }
 
+// An epoch of 12 samples of two classes, both equally often.
+func ExampleSampling() {
+	dir, remove := packed()
+	defer remove()
+	ctx := context.Background()
+	data, err := reader.Open(ctx, dir, reader.Config{
+		BatchSize: 4,
+		Seed:      1,
+		Decode:    reader.DecodeNone,
+		Sampling:  reader.Sampling{Where: "label_name in ('class-001', 'class-003') and jpg.size > 1500", Balanced: true, Samples: 12},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer data.Close()
+	for batch, err := range data.Epoch(ctx, 0) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("samples", batch.Samples(), "labels", batch.Labels())
+		batch.Release()
+	}
+	// Output:
+	// samples [21 23 6 16] labels [1 3 1 1]
+	// samples [11 26 3 18] labels [1 1 3 3]
+	// samples [18 23 6 3] labels [3 3 1 3]
+}
+
 // The order of an epoch is a pure function: no data set is needed to look at it.
 func ExampleNewPlan() {
 	shards := []int64{4, 4, 4} // samples in each
