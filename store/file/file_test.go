@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"shardify/store"
@@ -434,4 +435,19 @@ func ExampleNew() {
 		fmt.Println(info.Name, info.Size, err)
 	}
 	// Output: train/00000.tar 7 <nil>
+}
+
+// A lock is held until unlock or the end of the process, also if nobody keeps unlock.
+func TestLockOutlivesCollector(t *testing.T) {
+	s := New(t.TempDir())
+	if _, err := s.Lock(t.Context(), "lock", "one that forgets"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		runtime.GC()
+		time.Sleep(5 * time.Millisecond) // finalizers and clean-ups run in a goroutine
+	}
+	if _, err := s.Lock(t.Context(), "lock", ""); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("after collecting: %v", err)
+	}
 }

@@ -58,6 +58,7 @@ func (s *Store) Lock(ctx context.Context, name, owner string) (unlock func() err
 			err = fmt.Errorf("%w: taken and freed by others %d times meanwhile", store.ErrLocked, tries)
 			continue
 		}
+		held.Store(l, true)
 		unlock = sync.OnceValue(func() error { return s.unlock(l, name) })
 		if err := writeOwner(path, owner); err != nil {
 			return nil, errors.Join(fault("lock", path, err), unlock())
@@ -67,7 +68,12 @@ func (s *Store) Lock(ctx context.Context, name, owner string) (unlock func() err
 	return nil, fault("lock", path, err)
 }
 
+// held has the locks of this process. Without it, the collector would close the file
+// of a lock whose unlock nobody keeps, and so free it.
+var held sync.Map // *flock.Flock → true
+
 func (s *Store) unlock(l *flock.Flock, name string) error {
+	held.Delete(l)
 	var err error
 	if runtime.GOOS != "windows" && current(l) {
 		if err = os.Remove(l.Path()); err != nil {
