@@ -29,7 +29,7 @@ LINT := .cache/tools/golangci-lint-$(GOLANGCI_LINT)
 RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-pack bench-scale bench-verify fuzz \
+.PHONY: help build demo test race bench bench-pack bench-scale bench-verify soak-resume fuzz \
 	lint fmt fmt-check mod-check vet cross peers programs clean
 
 help: ## list the targets
@@ -67,6 +67,9 @@ bench-scale: build ## pack a million tiny files: peak memory, files/s
 
 bench-verify: build ## verify on one core, page cache warm
 	$(GO) run ./tools/bench -rounds $(ROUNDS) -photos '$(PHOTOS)' verify
+
+soak-resume: ## kill and resume ranks 50 times over three epochs, in changing worlds
+	$(GO) test ./reader -run '^TestKillAndResume$$' -count=1 -v -timeout 30m -kills 50
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@targets=$$($(GO) test -list '^Fuzz' $(PKGS)) || { echo "$$targets"; exit 1; }; \
