@@ -1,8 +1,7 @@
 // Package retry wraps a store so that reading outlives what passes: a server that
 // answers 503, a body that breaks off, a connection that stalls.
 //
-// Call [New]. Under a cache belongs what fails, over it what is to
-// be kept: cache.New(retry.New(remote)).
+// Call [New] on the store that fails, beneath whatever keeps what was read.
 //
 // # What is retried
 //
