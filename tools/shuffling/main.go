@@ -238,7 +238,7 @@ func table(all []result) string {
 func plot(all []result) string {
 	const (
 		width, height            = 720, 400
-		left, right, top, bottom = 70, 20, 30, 60
+		left, right, top, bottom = 70, 36, 30, 60
 		low, high                = 0.0, 8.5
 	)
 	first, last := math.Log2(float64(sizes[0])), math.Log2(float64(sizes[len(sizes)-1]))
