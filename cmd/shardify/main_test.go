@@ -70,7 +70,7 @@ func TestInterrupts(t *testing.T) {
 // Ctrl-C ends a command soon, with its own exit code and nothing on stdout.
 func TestCtrlC(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("Windows cannot send Ctrl-C to one process")
+		t.Skip("SKIPPED LOUDLY: Windows cannot send Ctrl-C to one process")
 	}
 	dir := t.TempDir()
 	datasettest.Write(t, file.New(dir), datasettest.Options{Shards: 1})

@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sort"
-	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"shardify/internal/nearest"
+	"shardify/internal/hint"
 )
 
 // version is that of the program; the manifest keeps it as "shardify 0.1.0".
@@ -46,12 +43,12 @@ A data set is named by its folder.
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return unknownCommand(cmd, args[0])
+			return usage(hint.Command(cmd, args[0]))
 		},
 	}
 	root.SetVersionTemplate("shardify {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(hint.Flag(cmd, err)) })
 	root.AddCommand(
 		newPackCommand(),
 		newInfoCommand(),
@@ -85,38 +82,6 @@ var (
 
 // foundDamage is what a command returns that has named what it found.
 func foundDamage() error { return fmt.Errorf("%w: %w", errDamaged, errReported) }
-
-func unknownCommand(cmd *cobra.Command, name string) error {
-	var names []string
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	sort.Strings(names)
-	hint := "the commands are " + strings.Join(names, ", ")
-	if n := nearest.Name(name, names); n != "" {
-		hint = fmt.Sprintf("did you mean shardify %s?", n)
-	}
-	return usagef("no command %q; %s", name, hint)
-}
-
-// flagError adds the flag that was probably meant.
-func flagError(cmd *cobra.Command, err error) error {
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, "--"+f.Name)
-		}
-	})
-	var missing *pflag.NotExistError
-	if errors.As(err, &missing) && len(missing.GetSpecifiedName()) > 1 {
-		if n := nearest.Name("--"+missing.GetSpecifiedName(), names); n != "" {
-			return usagef("%v; did you mean %s?", err, n)
-		}
-	}
-	return usagef("%v; see %s --help", err, cmd.CommandPath())
-}
 
 // exactArgs wants as many arguments as there are names.
 func exactArgs(names ...string) cobra.PositionalArgs {

@@ -4,13 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sort"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"shardify/internal/nearest"
+	"shardify/internal/hint"
 	"shardify/reader"
 	"shardify/shard"
 )
@@ -40,12 +37,12 @@ reader. Its flags are the fields of reader.Config, which --config takes as JSON.
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return unknownCommand(cmd, args[0])
+			return usage(hint.Command(cmd, args[0]))
 		},
 	}
 	root.SetVersionTemplate("shardread {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(hint.Flag(cmd, err)) })
 	root.AddCommand(newBenchCommand(), newHeadCommand(), newStreamCommand(), newPlanCommand())
 	return root
 }
@@ -80,38 +77,6 @@ func damage(st reader.Stats) error {
 func isDamage(err error) bool {
 	var bad *reader.SampleError
 	return errors.As(err, &bad) || errors.Is(err, errDamaged) || errors.Is(err, shard.ErrChecksum) || errors.Is(err, shard.ErrTruncated)
-}
-
-func unknownCommand(cmd *cobra.Command, name string) error {
-	var names []string
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	sort.Strings(names)
-	hint := "the commands are " + strings.Join(names, ", ")
-	if n := nearest.Name(name, names); n != "" {
-		hint = fmt.Sprintf("did you mean shardread %s?", n)
-	}
-	return usagef("no command %q; %s", name, hint)
-}
-
-// flagError adds the flag that was probably meant.
-func flagError(cmd *cobra.Command, err error) error {
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, "--"+f.Name)
-		}
-	})
-	var missing *pflag.NotExistError
-	if errors.As(err, &missing) && len(missing.GetSpecifiedName()) > 1 {
-		if n := nearest.Name("--"+missing.GetSpecifiedName(), names); n != "" {
-			return usagef("%v; did you mean %s?", err, n)
-		}
-	}
-	return usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
 // oneDataset wants the data set as the only argument.

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 
+	"shardify/internal/nearest"
 	"shardify/shard"
 	"shardify/shard/compress"
 	"shardify/shard/tar"
@@ -90,7 +91,11 @@ func Parse(name string) (Format, error) {
 			return f, nil
 		}
 	}
-	return Format{}, fmt.Errorf("unknown format %q%s; there are %s", name, suggest(ending[1:]), strings.Join(Names(), ", "))
+	meant := ""
+	if n := nearest.Name(ending[1:], Names()); n != "" {
+		meant = fmt.Sprintf(", did you mean %q?", n)
+	}
+	return Format{}, fmt.Errorf("unknown format %q%s; there are %s", name, meant, strings.Join(Names(), ", "))
 }
 
 // numbered is what TensorFlow's data sets put behind the ending.
@@ -113,40 +118,4 @@ func OfFile(name string) (Format, error) {
 		}
 	}
 	return Format{}, fmt.Errorf("%q does not have the ending of a shard; there are %s", name, strings.Join(Names(), ", "))
-}
-
-// suggest proposes the name that a wrong one is most like.
-func suggest(wrong string) string {
-	best, at := "", 3
-	for _, name := range Names() {
-		if d := distance(wrong, name); d < at {
-			best, at = name, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(", did you mean %q?", best)
-}
-
-// distance is how many letters must be changed, added or taken away to make b of a
-// (Levenshtein 1966).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

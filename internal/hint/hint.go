@@ -1,0 +1,49 @@
+// Package hint answers a wrong command line with the right one, for both programs.
+package hint
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"shardify/internal/nearest"
+)
+
+// Command is the error for a command that cmd does not have: it names the one that
+// was probably meant, or all there are.
+func Command(cmd *cobra.Command, name string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	sort.Strings(names)
+	hint := "the commands are " + strings.Join(names, ", ")
+	if n := nearest.Name(name, names); n != "" {
+		hint = fmt.Sprintf("did you mean %s %s?", cmd.Name(), n)
+	}
+	return fmt.Errorf("no command %q; %s", name, hint)
+}
+
+// Flag adds to an error of cmd's flags the flag that was probably meant, or where
+// to read on.
+func Flag(cmd *cobra.Command, err error) error {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	var missing *pflag.NotExistError
+	if errors.As(err, &missing) && len(missing.GetSpecifiedName()) > 1 {
+		if n := nearest.Name("--"+missing.GetSpecifiedName(), names); n != "" {
+			return fmt.Errorf("%w; did you mean %s?", err, n)
+		}
+	}
+	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+}
