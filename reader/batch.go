@@ -5,39 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
-	"unsafe"
 )
-
-// Tensor is a dense array in a batch's slab. Data begins at a multiple of 64 bytes.
-type Tensor struct {
-	DType DType
-	Shape []int
-	Data  []byte
-}
-
-// Uint8 returns the elements; the tensor must be of DTypeUint8.
-func (t Tensor) Uint8() []uint8 {
-	t.want(DTypeUint8)
-	return t.Data
-}
-
-// Float32 returns the elements; the tensor must be of DTypeFloat32.
-func (t Tensor) Float32() []float32 {
-	t.want(DTypeFloat32)
-	return float32s(t.Data)
-}
-
-func (t Tensor) want(d DType) {
-	if t.DType != d {
-		panic(fmt.Sprintf("reader: the tensor's elements are %s, not %s", t.DType, d))
-	}
-}
-
-// float32s sees memory that is aligned to 64 bytes as numbers, in the machine's
-// byte order.
-func float32s(b []byte) []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
-}
 
 // Batch is the samples of one step. It is the caller's until Release: its memory
 // is not touched before, and lent to another batch after. What its methods return
@@ -87,25 +55,35 @@ func (b *Batch) Number() int64 { return b.use().number }
 // Len is the number of samples.
 func (b *Batch) Len() int { return b.use().n }
 
-// Images is the tensor of the images, whose shape is [Len, 3, height, width] or,
-// under LayoutNHWC, [Len, height, width, 3]. Under DecodeNone there is none: its
-// shape is nil.
-func (b *Batch) Images() Tensor {
-	j := b.use()
-	c := &j.pass.reader.config
-	if c.Decode != DecodeImage {
-		return Tensor{}
+// Tensors are the batch's arrays, in order: "image" (but for DecodeNone) and "label".
+// The first dimension of each is Len. The list is the caller's, what it points at is
+// not.
+func (b *Batch) Tensors() []Tensor { return slices.Clone(b.use().tensors) }
+
+// Tensor is the tensor of a name; ok is false where there is none.
+func (b *Batch) Tensor(name string) (t Tensor, ok bool) {
+	for _, t := range b.use().tensors {
+		if t.Name == name {
+			return t, true
+		}
 	}
-	side := c.side()
-	shape := []int{j.n, side, side, 3}
-	if c.Layout == LayoutNCHW {
-		shape = []int{j.n, 3, side, side}
-	}
-	return Tensor{DType: c.DType, Shape: shape, Data: j.slab.data[:int64(j.n)*j.pass.imageBytes]}
+	return Tensor{}, false
 }
 
-// Labels are the samples' class numbers; -1 where a sample has none.
-func (b *Batch) Labels() []int64 { return b.use().labels }
+// Images is the tensor "image", whose shape is [Len, 3, height, width] or, under
+// LayoutNHWC, [Len, height, width, 3]. Under DecodeNone there is none: its shape is
+// nil.
+func (b *Batch) Images() Tensor {
+	t, _ := b.Tensor(imageTensor)
+	return t
+}
+
+// Labels are the samples' class numbers, the tensor "label"; -1 where a sample has
+// none.
+func (b *Batch) Labels() []int64 {
+	t, _ := b.Tensor(labelTensor)
+	return t.Int64()
+}
 
 // Samples are the samples' numbers in the split, as in Plan. Under OnBadSubstitute
 // they are those of the samples that are there.

@@ -20,6 +20,7 @@
 //	fetch     fetch.go      8             reads → bytes of fields
 //	decode    decode.go     Workers       bytes → verified fields, and through
 //	                                      transform.go pixels in the batch's slab
+//	collate   collate.go    (a worker's)  slots → the tensors of a batch
 //	deliver   pass.go       the caller's  finished batches, in the plan's order
 //
 // The range statement owns all of it: when the loop is left, by break, return, panic,

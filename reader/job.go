@@ -9,8 +9,9 @@ import (
 type job struct {
 	pass   *pass
 	number int64
-	// n is the number of slots, one for each sample; slot i's image is the i-th of
-	// the slab.
+	// slots is the number of slots, one for each sample, and n how many of them have
+	// one when the job is collated; slot i's image is the i-th of the slab.
+	slots   int
 	n       int
 	slab    *block
 	samples []int64
@@ -23,6 +24,10 @@ type job struct {
 	// those of wanted.names.
 	images []extent
 	fields []extent
+	// labelsAt is the place of the labels in the slab; tensors are what the batch
+	// shows, made by collate.
+	labelsAt int64
+	tensors  []Tensor
 	// faults has each slot's error: a *SampleError, which concerns it alone, or
 	// what ended the pass.
 	mu     sync.Mutex // of faults
@@ -103,7 +108,7 @@ func (j *job) sampleError(i int, field string, offset int64, err error) *SampleE
 
 // reset prepares a job for n slots.
 func (j *job) reset(number int64, n, names int, image bool) {
-	j.number, j.n, j.slab, j.bad = number, n, nil, nil
+	j.number, j.slots, j.n, j.slab, j.bad, j.tensors = number, n, n, nil, nil, nil
 	j.labels = sized(j.labels, n)
 	j.keys, j.keyEnds = j.keys[:0], sized(j.keyEnds, n)
 	j.shards = sized(j.shards, n)
@@ -150,42 +155,10 @@ func (j *job) fault(i int) error {
 	return j.faults[i]
 }
 
-// finish ends slot i.
+// finish ends a slot. Who ends the last one makes the batch of them.
 func (j *job) finish() {
 	if j.left.Add(-1) == 0 {
+		j.collate()
 		j.done <- struct{}{}
 	}
-}
-
-// compact takes out the slots with a fault, moving those behind them up, and puts
-// what stands in for a damaged sample in its place.
-func (j *job) compact() {
-	names := len(j.pass.reader.wanted.names)
-	size := j.pass.imageBytes
-	kept := 0
-	keys := make([]byte, 0, len(j.keys))
-	ends := make([]int32, 0, j.n)
-	for i := range j.n {
-		if s := j.stands[i]; s != nil {
-			j.samples[i], j.labels[i], j.shards[i] = s.sample, s.label, s.shard
-			copy(j.fields[i*names:][:names], s.fields)
-			keys = append(keys, s.key...)
-		} else if j.faults[i] != nil {
-			continue
-		} else {
-			keys = append(keys, j.key(i)...)
-		}
-		if kept < i {
-			j.samples[kept], j.labels[kept], j.shards[kept] = j.samples[i], j.labels[i], j.shards[i]
-			copy(j.fields[kept*names:][:names], j.fields[i*names:][:names])
-			if size > 0 {
-				copy(j.slab.data[int64(kept)*size:][:size], j.slab.data[int64(i)*size:][:size])
-			}
-		}
-		ends = append(ends, int32(len(keys)))
-		kept++
-	}
-	j.n = kept
-	j.samples, j.labels = j.samples[:kept], j.labels[:kept]
-	j.keys, j.keyEnds = keys, ends
 }

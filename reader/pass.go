@@ -172,7 +172,7 @@ func (p *pass) next() (*Batch, error) {
 func (p *pass) judge(j *job) error {
 	c := &p.reader.config
 	skipped, substituted := 0, 0
-	for i := range j.n {
+	for i := range j.slots {
 		if s := j.stands[i]; s != nil {
 			substituted++
 			j.bad = append(j.bad, s.bad)
@@ -201,7 +201,6 @@ func (p *pass) judge(j *job) error {
 	}
 	p.counters.skipped.Add(int64(skipped))
 	p.counters.substituted.Add(int64(substituted))
-	j.compact()
 	return nil
 }
 

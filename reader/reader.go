@@ -191,8 +191,8 @@ func (r *Reader) divideMemory() error {
 			r.imageBytes *= 4
 		}
 	}
-	// What a batch takes: its images, or about so many bytes of fields.
-	batch := int64(c.BatchSize) * r.imageBytes
+	// What a batch takes: its images and labels, and about so many bytes of fields.
+	batch := int64(c.BatchSize) * (r.imageBytes + 8)
 	if len(r.wanted.names) > 0 {
 		var fields int64
 		for i := range r.split.Shards {

@@ -98,6 +98,7 @@ func (s *scheduler) batch(j *job, b int64) error {
 	}
 	j.slab = slab
 	if j.n == 0 {
+		j.collate()
 		j.done <- struct{}{}
 	}
 	if err := s.sendAll(j); err != nil {
@@ -206,7 +207,7 @@ func (s *scheduler) stream(batch int64, slot int) int32 {
 // lay joins pieces to reads and gives everything that stays in the batch its place
 // in the slab, whose size it returns.
 func (s *scheduler) lay(j *job) int64 {
-	at := s.imageBytes * int64(s.plan.order.BatchSize)
+	at := j.lay(s.imageBytes * int64(s.plan.order.BatchSize))
 	slices.SortFunc(j.pieces, func(a, b piece) int {
 		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.stream, b.stream),
 			cmp.Compare(a.offset, b.offset), cmp.Compare(a.slot, b.slot), cmp.Compare(a.field, b.field))
