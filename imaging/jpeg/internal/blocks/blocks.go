@@ -102,10 +102,11 @@ type Strip struct {
 }
 
 // A coefficient's place in a block. The inverse DCT in SIMD wants the rows of the
-// natural order in pairs: (0,4) (2,6) (1,3) (5,7); in a pair the columns in the
-// order 0,4,2,6,1,3,5,7; of each column the pair's two rows side by side. So its
-// first multiplications need no shuffling, and the entropy layer pays nothing for
-// it: only its zigzag table is another.
+// natural order in pairs: (0,4) (2,6) (1,7) (5,3); in a pair the columns in the
+// order 0,4,2,6,1,7,5,3; of each column the pair's two rows side by side. So its
+// multiplications need no shuffling, the last two pairs add up to (1+5,7+3), which
+// it needs too, and the entropy layer pays nothing for it: only its zigzag table is
+// another.
 var (
 	// Place is where the coefficient at natural index 8·row+column is stored.
 	Place = places()
@@ -116,8 +117,8 @@ var (
 )
 
 func places() (place [64]uint8) {
-	rows := [8]int{0, 4, 2, 6, 1, 3, 5, 7}
-	columns := [8]int{0, 4, 2, 6, 1, 3, 5, 7}
+	rows := [8]int{0, 4, 2, 6, 1, 7, 5, 3}
+	columns := rows
 	for i, r := range rows {
 		for j, c := range columns {
 			place[8*r+c] = uint8(i/2*16 + j*2 + i%2)
