@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"shardify/imaging/internal/exif"
 )
 
 // seg is a JPEG marker segment.
@@ -144,11 +146,11 @@ func TestExifOrientation(t *testing.T) {
 		{"junk", 1},
 		{"", 1},
 	} {
-		if got := exifOrientation([]byte(c.exif)); got != c.want {
+		if got := exif.Orientation([]byte(c.exif)); got != c.want {
 			t.Errorf("%q: %d; want %d", c.exif, got, c.want)
 		}
 		for n := range len(c.exif) {
-			exifOrientation([]byte(c.exif[:n]))
+			exif.Orientation([]byte(c.exif[:n]))
 		}
 	}
 }

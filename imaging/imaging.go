@@ -28,7 +28,8 @@ package imaging
 
 import (
 	"errors"
-	"fmt"
+
+	"shardify/imaging/internal/fault"
 )
 
 // The formats that [Info.Format] names.
@@ -84,47 +85,23 @@ func (i Info) Upright() (width, height int) {
 
 var (
 	// ErrTruncated is wrapped by errors for files that end early.
-	ErrTruncated = errors.New("the file ends early")
+	ErrTruncated = fault.ErrTruncated
 	// ErrUnknownFormat is wrapped by errors for files in no format named here.
 	ErrUnknownFormat = errors.New("not an image file we know")
 	// ErrTooLarge is wrapped by errors for images of more pixels than
 	// DecodeOptions.MaxPixels.
-	ErrTooLarge = errors.New("too many pixels")
+	ErrTooLarge = fault.ErrTooLarge
 )
 
 // FormatError is a breach of a format's rules: the file is damaged.
-type FormatError struct {
-	Format string
-	// Offset is where in the file the fault lies, or -1 if the decoder did not
-	// say.
-	Offset int64
-	// Msg says what is wrong.
-	Msg string
-}
-
-func (e *FormatError) Error() string {
-	if e.Offset < 0 {
-		return fmt.Sprintf("%s: %s", e.Format, e.Msg)
-	}
-	return fmt.Sprintf("%s: %s (at byte %d)", e.Format, e.Msg, e.Offset)
-}
+type FormatError = fault.FormatError
 
 // UnsupportedError is a legal file that uses what we do not decode.
-type UnsupportedError struct {
-	Format string
-	// Msg names the feature.
-	Msg string
-}
-
-func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("%s: %s: not supported; convert the image to another kind", e.Format, e.Msg)
-}
+type UnsupportedError = fault.UnsupportedError
 
 // truncated is the error for a file of size bytes that ends inside what.
-func truncated(format, what string, size int) error {
-	return fmt.Errorf("%s: %w: %d bytes, and it stops inside %s", format, ErrTruncated, size, what)
-}
+func truncated(format, what string, size int) error { return fault.Truncated(format, what, size) }
 
 func malformed(format string, offset int, msg string) error {
-	return &FormatError{Format: format, Offset: int64(offset), Msg: msg}
+	return fault.Malformed(format, offset, msg)
 }

@@ -1,6 +1,10 @@
 package imaging
 
-import "bytes"
+import (
+	"bytes"
+
+	"shardify/imaging/internal/exif"
+)
 
 // A JPEG file (ITU-T T.81, Annex B) is SOI, marker segments, and scans of
 // entropy-coded data behind SOS segments, up to EOI:
@@ -50,7 +54,7 @@ func readJPEG(data []byte) (jpegHeader, error) {
 	info := jpegHeader{Info: Info{Format: JPEG, Orientation: 1}}
 	end := func(what string) (jpegHeader, error) { return jpegHeader{}, truncated(JPEG, what, len(data)) }
 	fault := func(at int, msg string) (jpegHeader, error) { return jpegHeader{}, malformed(JPEG, at, msg) }
-	exif := false
+	oriented := false
 	pos := 2
 	for {
 		// To the next marker; libjpeg skips stray bytes and fill bytes too.
@@ -92,8 +96,8 @@ func readJPEG(data []byte) (jpegHeader, error) {
 		payload := data[pos+2 : pos+n]
 		pos += n
 		switch {
-		case marker == mAPP1 && !exif && has(payload, "Exif\x00\x00"):
-			info.Orientation, exif = exifOrientation(payload[6:]), true
+		case marker == mAPP1 && !oriented && has(payload, "Exif\x00\x00"):
+			info.Orientation, oriented = exif.Orientation(payload[6:]), true
 		case marker == mAPP14 && len(payload) >= 12 && has(payload, "Adobe"):
 			info.adobe = true
 		case marker >= mSOF0 && marker <= 0xcf && marker != mDHT && marker != mJPG && marker != mDAC:

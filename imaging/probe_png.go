@@ -1,6 +1,10 @@
 package imaging
 
-import "hash/crc32"
+import (
+	"hash/crc32"
+
+	"shardify/imaging/internal/exif"
+)
 
 // A PNG file (W3C PNG, section 5) is its signature and chunks, IHDR first, IEND
 // last:
@@ -63,7 +67,7 @@ func probePNG(data []byte) (Info, error) {
 		case "IDAT":
 			pixels = true
 		case "eXIf":
-			info.Orientation = exifOrientation(body)
+			info.Orientation = exif.Orientation(body)
 		case "IEND":
 			if !pixels {
 				return Info{}, malformed(PNG, at, "it ends without image data")

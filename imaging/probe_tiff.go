@@ -1,6 +1,10 @@
 package imaging
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"shardify/imaging/internal/exif"
+)
 
 // A TIFF file (TIFF 6.0, section 2) is a byte order ("II" little, "MM" big), the
 // number 42, and the offset of the first directory:
@@ -169,7 +173,7 @@ func probeTIFF(data []byte) (Info, error) {
 	}
 	info := Info{
 		Format: TIFF, Width: int(w), Height: int(h), Channels: int(channels), Bits: int(depth),
-		Orientation: orientation(d.orientation.first(1)),
+		Orientation: exif.Valid(d.orientation.first(1)),
 	}
 	switch d.photometric.first(1 << 32) {
 	case 0, 1, 4:

@@ -1,5 +1,7 @@
 package imaging
 
+import "shardify/imaging/internal/exif"
+
 // A WebP file (RFC 9649) is one RIFF chunk that holds chunks padded to even
 // lengths:
 //
@@ -92,11 +94,11 @@ func readWebP(data []byte) (webpHeader, error) {
 				}
 			}
 		case "EXIF":
-			exif := body
-			if has(exif, "Exif\x00\x00") { // not by the letter, but common
-				exif = exif[6:]
+			block := body
+			if has(block, "Exif\x00\x00") { // not by the letter, but common
+				block = block[6:]
 			}
-			info.Orientation = exifOrientation(exif)
+			info.Orientation = exif.Orientation(block)
 		}
 		pos += 8 + n + n&1
 	}

@@ -1,17 +1,27 @@
-package imaging
+// Package exif reads the one thing of EXIF that pixels depend on.
+package exif
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
-// exifOrientation returns the Orientation (tag 0x112) of an EXIF block, which is
+const (
+	littleMagic    = "II*\x00"
+	bigMagic       = "MM\x00*"
+	tagOrientation = 0x112
+)
+
+// Orientation returns the Orientation (tag 0x112) of an EXIF block, which is
 // the beginning of a TIFF file (EXIF 2.32, 4.5): 1 to 8; 1 if it is missing or
 // makes no sense, for a damaged EXIF block is no reason to refuse an image.
-func exifOrientation(data []byte) int {
+func Orientation(data []byte) int {
 	var order binary.ByteOrder
 	switch {
-	case has(data, tiffLMagic):
-		order = le
-	case has(data, tiffBMagic):
-		order = be
+	case bytes.HasPrefix(data, []byte(littleMagic)):
+		order = binary.LittleEndian
+	case bytes.HasPrefix(data, []byte(bigMagic)):
+		order = binary.BigEndian
 	default:
 		return 1
 	}
@@ -26,16 +36,16 @@ func exifOrientation(data []byte) int {
 	rest := data[at+2:]
 	for ; entries > 0 && len(rest) >= 12; entries-- {
 		if order.Uint16(rest) == tagOrientation {
-			return orientation(tiffInline(order, rest))
+			return Valid(Inline(order, rest))
 		}
 		rest = rest[12:]
 	}
 	return 1
 }
 
-// tiffInline returns the first value of a 12-byte directory entry that holds its
+// Inline returns the first value of a 12-byte directory entry that holds its
 // value itself as a BYTE, SHORT or LONG; 0 if it is something else.
-func tiffInline(order binary.ByteOrder, entry []byte) uint64 {
+func Inline(order binary.ByteOrder, entry []byte) uint64 {
 	if order.Uint32(entry[4:]) == 0 {
 		return 0
 	}
@@ -50,7 +60,8 @@ func tiffInline(order binary.ByteOrder, entry []byte) uint64 {
 	return 0
 }
 
-func orientation(v uint64) int {
+// Valid returns v if it is an orientation, and else 1: upright.
+func Valid(v uint64) int {
 	if v < 1 || v > 8 {
 		return 1
 	}
