@@ -103,13 +103,13 @@ func (b *Batch) Keys() []string {
 }
 
 // Fields are the names of the fields that Field may return, sorted.
-func (b *Batch) Fields() []string { return b.use().pass.reader.wanted.names }
+func (b *Batch) Fields() []string { return b.use().names }
 
 // Field is the content of a field of sample i; ok is false where the sample has no
 // such field, or Config.Fields does not name it.
 func (b *Batch) Field(i int, name string) (data []byte, ok bool) {
 	j := b.use()
-	names := j.pass.reader.wanted.names
+	names := j.names
 	at, found := slices.BinarySearch(names, name)
 	if !found || i < 0 || i >= j.n {
 		return nil, false

@@ -67,7 +67,7 @@ func (j *job) show() {
 // compact takes out the slots with a fault, moving those behind them up, and puts
 // what stands in for a damaged sample in its place.
 func (j *job) compact() {
-	names := len(j.pass.reader.wanted.names)
+	names := len(j.names)
 	size := j.pass.imageBytes
 	kept := 0
 	keys := make([]byte, 0, len(j.keys))

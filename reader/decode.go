@@ -65,9 +65,8 @@ func (w *worker) bad(j *job, i int, err error) {
 
 // sample makes slot i. An error is a *SampleError, unless the store failed.
 func (w *worker) sample(j *job, i int) error {
-	names := w.reader.wanted.names
-	for f, name := range names {
-		x := &j.fields[i*len(names)+f]
+	for f, name := range j.names {
+		x := &j.fields[i*len(j.names)+f]
 		if x.offset >= 0 {
 			if err := w.verify(j, i, name, x, j.slab.data[x.at:x.at+x.size]); err != nil {
 				return err

@@ -94,7 +94,7 @@ func (p *pass) fieldName(j *job, q *piece) string {
 	if q.field < 0 {
 		return imageNames[j.images[q.slot].name]
 	}
-	return p.reader.wanted.names[q.field]
+	return j.names[q.field]
 }
 
 // extent is the field that q is.
@@ -102,7 +102,7 @@ func (p *pass) extent(j *job, q *piece) *extent {
 	if q.field < 0 {
 		return &j.images[q.slot]
 	}
-	return &j.fields[int(q.slot)*len(p.reader.wanted.names)+int(q.field)]
+	return &j.fields[int(q.slot)*len(j.names)+int(q.field)]
 }
 
 // hand gives a sample to the workers.

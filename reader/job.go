@@ -20,8 +20,11 @@ type job struct {
 	keys    []byte
 	keyEnds []int32
 	shards  []int32
+	// names are those of the fields, sorted: the reader's wanted.names, unless nobody
+	// knows which fields there are before the samples come.
+	names []string
 	// images has the image of each slot (under DecodeImage), fields for each slot
-	// those of wanted.names.
+	// those of names.
 	images []extent
 	fields []extent
 	// labelsAt is the place of the labels in the slab; tensors are what the batch
@@ -107,7 +110,7 @@ func (j *job) sampleError(i int, field string, offset int64, err error) *SampleE
 }
 
 // reset prepares a job for n slots.
-func (j *job) reset(number int64, n, names int, image bool) {
+func (j *job) reset(number int64, n int, names []string, image bool) {
 	j.number, j.slots, j.n, j.slab, j.bad, j.tensors = number, n, n, nil, nil, nil
 	j.labels = sized(j.labels, n)
 	j.keys, j.keyEnds = j.keys[:0], sized(j.keyEnds, n)
@@ -116,7 +119,7 @@ func (j *job) reset(number int64, n, names int, image bool) {
 	clear(j.faults)
 	j.stands = sized(j.stands, n)
 	clear(j.stands)
-	j.fields = sized(j.fields, n*names)
+	j.names, j.fields = names, sized(j.fields, n*len(names))
 	if image {
 		j.images = sized(j.images, n)
 	}

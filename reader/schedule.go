@@ -86,7 +86,7 @@ func (s *scheduler) batch(j *job, b int64) error {
 	for i, e := range j.samples {
 		j.samples[i], j.copies[i] = s.plan.number(e)
 	}
-	j.reset(b, len(j.samples), len(s.reader.wanted.names), s.reader.wanted.image)
+	j.reset(b, len(j.samples), s.reader.wanted.names, s.reader.wanted.image)
 	if err := s.locate(j); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *scheduler) locate(j *job) error {
 // lookUp copies what the index says of each sample into the job, and lists the
 // pieces that must be read.
 func (s *scheduler) lookUp(j *job) {
-	names := s.reader.wanted.names
+	names := j.names
 	for i := range j.n {
 		r, row := s.loaded[j.shards[i]], s.rowOf[i]
 		j.labels[i] = r.labels[row]
@@ -245,7 +245,7 @@ func (s *scheduler) lay(j *job) int64 {
 				users++
 				continue
 			}
-			f := &j.fields[int(q.slot)*len(s.reader.wanted.names)+int(q.field)]
+			f := &j.fields[int(q.slot)*len(j.names)+int(q.field)]
 			if r.at >= 0 {
 				f.at = r.at + q.offset - r.offset
 			} else {
