@@ -14,12 +14,23 @@ import (
 // Parse parses a condition. fields, if not nil, are the names of the fields that
 // the data set has: others are then an error. Errors are a *SyntaxError.
 func Parse(condition string, fields []string) (*Filter, error) {
-	p := &parser{in: condition, fields: fields}
-	root, err := p.parse()
+	p := &parser{in: condition, what: "condition", fields: fields, example: "label_name = 'tench' and width >= 500"}
+	root, err := p.parse((*parser).condition)
 	if err != nil {
 		return nil, err
 	}
 	return &Filter{condition, root}, nil
+}
+
+// ParseNumber parses an expression that gives a number for a row, such as
+// "width / height" or "txt.size". fields and errors are as for Parse.
+func ParseNumber(expression string, fields []string) (*Number, error) {
+	p := &parser{in: expression, what: "expression", fields: fields, example: "width / height"}
+	root, err := p.parse((*parser).number)
+	if err != nil {
+		return nil, err
+	}
+	return &Number{expression, root}, nil
 }
 
 // limits on a condition: it comes from a command line.
@@ -62,21 +73,24 @@ func (t token) String() string {
 }
 
 type parser struct {
-	in     string
-	fields []string
-	at     int
-	tok    token
-	depth  int
+	in string
+	// what the text is, and example what could be written there.
+	what, example string
+	fields        []string
+	at            int
+	tok           token
+	depth         int
 }
 
 // fault is raised by panic and caught by parse: a recursive parser has one way out.
 type fault struct{ err *SyntaxError }
 
 func (p *parser) fail(pos int, format string, args ...any) {
-	panic(fault{&SyntaxError{p.in, pos, fmt.Sprintf(format, args...)}})
+	panic(fault{&SyntaxError{p.in, pos, fmt.Sprintf(format, args...), p.what}})
 }
 
-func (p *parser) parse() (n node, err error) {
+// parse parses all of the text; want makes sure that it is of the right kind.
+func (p *parser) parse(want func(p *parser, n node, pos int) node) (n node, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			f, ok := r.(fault)
@@ -87,20 +101,20 @@ func (p *parser) parse() (n node, err error) {
 		}
 	}()
 	if len(p.in) > maxText {
-		return n, &SyntaxError{p.in[:0], 0, fmt.Sprintf("it is longer than %d bytes", maxText)}
+		return n, &SyntaxError{p.in[:0], 0, fmt.Sprintf("it is longer than %d bytes", maxText), p.what}
 	}
 	if !utf8.ValidString(p.in) {
-		return n, &SyntaxError{strings.ToValidUTF8(p.in, "?"), 0, "it is not UTF-8"}
+		return n, &SyntaxError{strings.ToValidUTF8(p.in, "?"), 0, "it is not UTF-8", p.what}
 	}
 	p.next()
 	if p.tok.kind == end {
-		p.fail(0, "it is empty; write, for example, label_name = 'tench' and width >= 500")
+		p.fail(0, "it is empty; write, for example, %s", p.example)
 	}
 	n = p.or()
 	if p.tok.kind != end {
 		p.fail(p.tok.pos, "and, or or the end should stand here, not %s", p.tok)
 	}
-	return p.condition(n, 0), nil
+	return want(p, n, 0), nil
 }
 
 // next reads the next token.
@@ -190,6 +204,14 @@ func (p *parser) expect(s, why string) {
 func (p *parser) condition(n node, pos int) node {
 	if n.kind != boolean && n.kind != null {
 		p.fail(pos, "this is %s, not a condition: compare it with something (=, <, in, is null …)", n.kind)
+	}
+	return n
+}
+
+// number makes sure that n is a number.
+func (p *parser) number(n node, pos int) node {
+	if !n.kind.number() {
+		p.fail(pos, "this is %s, not a number: write, for example, %s", n.kind, p.example)
 	}
 	return n
 }

@@ -4,6 +4,10 @@
 //	label_name = 'tench' and width >= 500
 //
 // [Parse] checks a condition once, [Filter.Match] then answers for each row.
+// [ParseNumber] does the same for an expression that gives a number, a sum in the
+// grammar below:
+//
+//	width / height
 //
 // The same text means the same to any SQL engine that reads the Parquet index, for
 // as long as it names the columns of the index; the tests hold that against DuckDB.
@@ -67,16 +71,35 @@ func (f *Filter) Match(row *index.Row) bool {
 	return v.kind == boolean && v.i != 0
 }
 
-// A SyntaxError says what is wrong with a condition, and where.
+// Number is a parsed expression that gives a number. It is safe for concurrent use.
+type Number struct {
+	text string
+	root node
+}
+
+// String returns the text that the number was parsed from.
+func (n *Number) String() string { return n.text }
+
+// Value returns the row's number, which is finite; ok is false where it is null.
+func (n *Number) Value(row *index.Row) (x float64, ok bool) {
+	v := n.root.eval(row)
+	if v.kind == null {
+		return 0, false
+	}
+	return v.float(), true
+}
+
+// A SyntaxError says what is wrong with a condition or an expression, and where.
 type SyntaxError struct {
-	// Text is the condition and Pos the number of bytes before the fault.
+	// Text is the condition or expression and Pos the number of bytes before the fault.
 	Text string
 	Pos  int
 	Msg  string
+	what string // Text is
 }
 
 func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("condition %q, at character %d: %s", e.Text, len([]rune(e.Text[:e.Pos]))+1, e.Msg)
+	return fmt.Sprintf("%s %q, at character %d: %s", e.what, e.Text, len([]rune(e.Text[:e.Pos]))+1, e.Msg)
 }
 
 // kind is the type of a value or of an expression.

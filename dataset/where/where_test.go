@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -177,6 +178,54 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
+func TestNumber(t *testing.T) {
+	fields := []string{"jpg", "txt"}
+	row := index.Row{Key: "a", Width: 600, Height: 400, Fields: []index.FieldRow{{Name: "jpg", Size: 900}}}
+	for expression, want := range map[string]float64{
+		"width / height":            1.5,
+		"width * height":            240000,
+		"jpg.size":                  900,
+		"(width + height) % 7 - -3": 1000%7 + 3,
+		"2.5":                       2.5,
+		"txt.size":                  -1, // null
+		"width / (height - 400)":    -1,
+		"orientation":               -1,
+	} {
+		n, err := ParseNumber(expression, fields)
+		if err != nil {
+			t.Errorf("%s: %v", expression, err)
+			continue
+		}
+		got, ok := n.Value(&row)
+		if !ok {
+			got = -1
+		}
+		if got != want || n.String() != expression {
+			t.Errorf("%s: %v, want %v", n, got, want)
+		}
+	}
+	for expression, want := range map[string]string{
+		"":                   "it is empty; write, for example, width / height",
+		"width > height":     `expression "width > height", at character 1: this is a condition, not a number`,
+		"key":                "this is a text, not a number",
+		"null":               "this is null, not a number",
+		"width / heihgt":     "did you mean height?",
+		"png.size":           `no field "png"`,
+		"width height":       "should stand here",
+		"width\xff":          "not UTF-8",
+		"width and height":   "this is a number, not a condition",
+		"(width = 4) * 2":    "* works on numbers; this is a condition",
+		"width / 'a'":        "/ works on numbers; this is a text",
+		"max(width, height)": `no column "max"`,
+	} {
+		_, err := ParseNumber(expression, fields)
+		var syntax *SyntaxError
+		if !errors.As(err, &syntax) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", expression, err, want)
+		}
+	}
+}
+
 // What we make of a condition is what DuckDB makes of it, nulls and all.
 func TestMatchesDuckDB(t *testing.T) {
 	python := peers.Python(t)
@@ -294,7 +343,15 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	rows := table()
+	f.Add("width / height - 1e308 * 10")
 	f.Fuzz(func(t *testing.T, condition string) {
+		if n, err := ParseNumber(condition, nil); err == nil {
+			for i := range rows {
+				if x, ok := n.Value(&rows[i]); math.IsNaN(x) || math.IsInf(x, 0) || !ok && x != 0 {
+					t.Fatalf("%q is %v, %v", n, x, ok)
+				}
+			}
+		}
 		p, err := Parse(condition, nil)
 		if err != nil {
 			_ = err.Error()
