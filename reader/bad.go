@@ -79,7 +79,7 @@ type standIn struct {
 }
 
 // substitutes is how many samples are tried in place of a damaged one; the first
-// half are of its shard.
+// half are of its shard, all of its bucket.
 const substitutes = 8
 
 // substitute draws the sample to try in place of sample n. It may be n.
@@ -98,7 +98,7 @@ func (p *Plan) substitute(n int64, try int) int64 {
 func (w *worker) substitute(j *job, i int, bad *SampleError) (*standIn, error) {
 	var last *SampleError
 	for try := range substitutes {
-		n := w.plan.substitute(bad.Sample, try)
+		n := j.plan.substitute(bad.Sample, try)
 		if n == bad.Sample {
 			continue
 		}

@@ -52,6 +52,9 @@ func (b *Batch) Epoch() int { return b.use().pass.plan.epoch }
 // Number is the batch's place within the epoch, from 0.
 func (b *Batch) Number() int64 { return b.use().number }
 
+// Bucket is the bucket, from 0, of whose samples the batch is; 0 without Config.Buckets.
+func (b *Batch) Bucket() int { return max(0, b.use().plan.bucket) }
+
 // Len is the number of samples.
 func (b *Batch) Len() int { return b.use().n }
 

@@ -24,6 +24,8 @@ type Config struct {
 
 	// Sampling says which of its samples an epoch has, and how often.
 	Sampling Sampling `json:"sampling,omitzero"`
+	// Buckets divides them into such as share batches.
+	Buckets Buckets `json:"buckets,omitzero"`
 
 	// The order; see Order for these fields. Shuffle may be ShuffleAuto.
 	BatchSize  int     `json:"batch_size,omitempty"`
@@ -186,6 +188,7 @@ func (c Config) withDefaults() Config {
 	if c.Shuffle != ShuffleAuto {
 		c.Lanes, c.Window, c.Interleave, c.Block = o.Lanes, o.Window, o.Interleave, o.Block
 	}
+	c.Buckets = c.Buckets.withDefaults()
 	c.Decode = or(c.Decode, DecodeImage)
 	c.DType = or(c.DType, DTypeUint8)
 	c.OnBad = or(c.OnBad, OnBadFail)
@@ -219,6 +222,9 @@ func (c Config) Validate() error {
 	}
 	if err := c.Sampling.Validate(); err != nil {
 		fault("sampling: %w", err)
+	}
+	if err := c.Buckets.Validate(); err != nil {
+		fault("buckets: %w", err)
 	}
 	if c.Rank < 0 || c.Rank >= max(1, c.World) {
 		fault("rank: %d is not between 0 and %d, the world less one", c.Rank, max(1, c.World)-1)

@@ -9,6 +9,7 @@ import (
 type job struct {
 	pass   *pass
 	number int64
+	plan   *Plan // of the batch's bucket
 	// slots is the number of slots, one for each sample, and n how many of them have
 	// one when the job is collated; slot i's image is the i-th of the slab.
 	slots   int
@@ -16,6 +17,7 @@ type job struct {
 	slab    *block
 	samples []int64
 	copies  []int64 // how often the sample stands before this in the epoch's list
+	streams []int32
 	labels  []int64
 	keys    []byte
 	keyEnds []int32

@@ -81,6 +81,17 @@ func hashKey(words ...uint64) uint64 {
 	return mix64(h)
 }
 
+// epochKey is the key of an epoch for a purpose; each bucket has its own.
+func epochKey(seed uint64, epoch int, purpose uint64, bucket int) uint64 {
+	if bucket == noBucket {
+		return hashKey(seed, uint64(epoch), purpose)
+	}
+	return hashKey(seed, uint64(epoch), purpose, uint64(bucket))
+}
+
+// noBucket is the number of the only bucket where there are no buckets.
+const noBucket = -1
+
 // The purposes for which keys are derived from (seed, epoch); part of the order that
 // a seed stands for.
 const (
@@ -90,4 +101,5 @@ const (
 	purposeSubstitute
 	purposeDraw
 	purposeCopy
+	purposeTurns
 )

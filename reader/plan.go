@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"sort"
 )
@@ -13,7 +14,7 @@ import (
 // of samples in each shard, an [Order] and the epoch's number. A sample's number
 // counts the samples of all shards of the split, in the manifest's order, from 0.
 //
-// The epoch is one sequence of places 0 … Samples-1. Place g belongs to lane
+// The epoch is one sequence of places, from 0. Place g belongs to lane
 // g mod Lanes, where it is position g div Lanes, so lanes are equal ±1 sample.
 // Under ShuffleShards and ShuffleWindow a lane is a contiguous part of the
 // permuted shards, with the shard on a cut shared by two lanes; its shards are
@@ -28,11 +29,13 @@ import (
 //
 // Under Config.Sampling, Reader.Plan gives a plan of the samples that an epoch draws:
 // places are dealt and permuted as if these, in the order of their numbers, were all
-// that the shards have.
+// that the shards have. Under Config.Buckets every bucket has places of its own, and of
+// the window the share that it has of the samples.
 //
 // Any place is found in O(log shards) steps without looking at those before it.
-// A Plan needs memory for its shards and lanes, not for samples. It is immutable
-// and safe for concurrent use.
+// A Plan needs memory for its shards and lanes, not for samples. (What Config.Sampling
+// and Config.Buckets choose is the Reader's, which all its plans share.) It is
+// immutable and safe for concurrent use.
 type Plan struct {
 	order   Order
 	epoch   int
@@ -40,8 +43,16 @@ type Plan struct {
 	laneLen int64 // of the shorter lanes; the first longer ones have one more
 	longer  int64
 	starts  []int64 // the first entry of each shard; ends with samples
+	split   []int64 // the first sample of each shard
 	// members says which samples the entries are; nil: each sample once.
 	members *members
+
+	// bucket is the number of the bucket that this is the plan of, or noBucket.
+	// buckets are the plans of all; such a plan has no places itself. turns has the
+	// order of their batches.
+	bucket  int
+	buckets []*Plan
+	turns   turns
 
 	global permutation // ShuffleGlobal
 
@@ -73,32 +84,46 @@ type group struct {
 
 // NewPlan plans an epoch of shards with counts samples each.
 func NewPlan(counts []int64, order Order, epoch int) (*Plan, error) {
+	if len(counts) > math.MaxInt32/2 {
+		return nil, errors.New("more than a billion shards")
+	}
+	starts := make([]int64, len(counts)+1)
+	for i, n := range counts {
+		if n < 0 || n > maxSamples-starts[i] {
+			return nil, fmt.Errorf("shard %d has %d samples, after %d in those before", i, n, starts[i])
+		}
+		starts[i+1] = starts[i] + n
+	}
+	return newPlan(starts, order, epoch, noBucket, starts[len(counts)])
+}
+
+// newPlan plans an epoch of shards that start at these entries, or a bucket's part of it;
+// all buckets have together so many samples.
+func newPlan(starts []int64, order Order, epoch, bucket int, all int64) (*Plan, error) {
 	if err := order.Validate(); err != nil {
 		return nil, err
 	}
 	if epoch < 0 {
 		return nil, fmt.Errorf("epoch %d is negative", epoch)
 	}
-	if len(counts) > math.MaxInt32/2 {
-		return nil, errors.New("more than a billion shards")
-	}
-	p := &Plan{order: order.withDefaults(), epoch: epoch, starts: make([]int64, len(counts)+1)}
-	for i, n := range counts {
-		if n < 0 || n > maxSamples-p.starts[i] {
-			return nil, fmt.Errorf("shard %d has %d samples, after %d in those before", i, n, p.starts[i])
-		}
-		p.starts[i+1] = p.starts[i] + n
-	}
-	p.samples = p.starts[len(counts)]
+	p := &Plan{order: order.withDefaults(), epoch: epoch, starts: starts, split: starts, bucket: bucket}
+	p.samples = starts[len(starts)-1]
 	p.laneLen, p.longer = p.samples/int64(p.order.Lanes), p.samples%int64(p.order.Lanes)
 	switch o := &p.order; o.Shuffle {
 	case ShuffleGlobal:
-		p.global = newPermutation(p.samples, hashKey(o.Seed, uint64(epoch), purposeGlobal))
+		p.global = newPermutation(p.samples, epochKey(o.Seed, epoch, purposeGlobal, bucket))
 	case ShuffleShards, ShuffleWindow:
 		p.block, p.window = int64(o.Block), 1
 		if o.Shuffle == ShuffleWindow {
-			p.window = max(1, int64(o.Window)/int64(o.Lanes))
-			p.windowKey = hashKey(o.Seed, uint64(epoch), purposeWindow)
+			window := int64(o.Window) / int64(o.Lanes)
+			if p.samples < all {
+				// A bucket's windows reach as far in the data set as all have together.
+				hi, lo := bits.Mul64(uint64(window), uint64(p.samples))
+				share, _ := bits.Div64(hi, lo, uint64(all))
+				window = int64(share)
+			}
+			p.window = max(1, window)
+			p.windowKey = epochKey(o.Seed, epoch, purposeWindow, bucket)
 		}
 		p.cut()
 	}
@@ -111,7 +136,8 @@ const maxSamples = 1 << 60
 // cut permutes the shards and cuts them into lanes and groups.
 func (p *Plan) cut() {
 	shards := int64(len(p.starts) - 1)
-	perm := newPermutation(shards, hashKey(p.order.Seed, uint64(p.epoch), purposeShards))
+	// All buckets go through the shards in the same order.
+	perm := newPermutation(shards, epochKey(p.order.Seed, p.epoch, purposeShards, noBucket))
 	lanes := p.order.Lanes
 	// No append below moves parts, of which groups hold slices.
 	p.parts = make([]part, 0, int(shards)+lanes)
@@ -120,7 +146,7 @@ func (p *Plan) cut() {
 	var rest part    // what is left of the shard before it
 	for l := range lanes {
 		from := len(p.parts)
-		for want := p.LaneLen(l); want > 0; {
+		for want := p.laneSize(l); want > 0; {
 			if rest.n == 0 {
 				s := perm.at(next)
 				next++
@@ -166,6 +192,9 @@ func (p *Plan) GlobalBatchSize() int64 { return int64(p.order.BatchSize) * int64
 
 // Batches is the number of batches in the epoch, the same for every rank.
 func (p *Plan) Batches() int64 {
+	if p.buckets != nil {
+		return p.turns.batches
+	}
 	g := p.GlobalBatchSize()
 	if p.order.Ends == EndsDrop {
 		return p.samples / g
@@ -173,31 +202,12 @@ func (p *Plan) Batches() int64 {
 	return (p.samples + g - 1) / g
 }
 
-// LaneLen is the number of samples in a lane.
-func (p *Plan) LaneLen(lane int) int64 {
+// laneSize is the number of entries of a lane.
+func (p *Plan) laneSize(lane int) int64 {
 	if int64(lane) < p.longer {
 		return p.laneLen + 1
 	}
 	return p.laneLen
-}
-
-// LaneAt returns the number of the sample at a position of a lane, which must be
-// less than LaneLen.
-func (p *Plan) LaneAt(lane int, pos int64) int64 {
-	n, _ := p.number(p.laneAt(lane, pos))
-	return n
-}
-
-// laneAt is LaneAt for entries.
-func (p *Plan) laneAt(lane int, pos int64) int64 {
-	switch p.order.Shuffle {
-	case ShuffleNone:
-		return pos*int64(p.order.Lanes) + int64(lane)
-	case ShuffleGlobal:
-		return p.global.at(pos*int64(p.order.Lanes) + int64(lane))
-	}
-	c := p.lane(lane)
-	return c.at(pos)
 }
 
 // laneCursor finds positions of a lane, faster where they come in order.
@@ -215,7 +225,7 @@ type laneCursor struct {
 
 // lane is for ShuffleShards and ShuffleWindow.
 func (p *Plan) lane(lane int) laneCursor {
-	return laneCursor{plan: p, number: lane, groups: p.groups[p.lanes[lane]:p.lanes[lane+1]], n: p.LaneLen(lane)}
+	return laneCursor{plan: p, number: lane, groups: p.groups[p.lanes[lane]:p.lanes[lane+1]], n: p.laneSize(lane)}
 }
 
 func (c *laneCursor) at(pos int64) int64 {
@@ -272,13 +282,7 @@ func (g *group) at(pos, block int64) int64 {
 	}
 }
 
-// At returns the number of the sample at place g of the epoch, 0 ≤ g < Samples.
-func (p *Plan) At(g int64) int64 {
-	n, _ := p.number(p.at(g))
-	return n
-}
-
-// at is At for entries.
+// at returns the entry at place g.
 func (p *Plan) at(g int64) int64 {
 	switch p.order.Shuffle {
 	case ShuffleNone:
@@ -288,12 +292,14 @@ func (p *Plan) at(g int64) int64 {
 	}
 	c := int64(p.order.Lanes)
 	pos := g / c
-	return p.laneAt(int(g-pos*c), pos)
+	lane := p.lane(int(g - pos*c))
+	return lane.at(pos)
 }
 
 // Batch appends to dst the sample numbers of batch b of a rank.
 func (p *Plan) Batch(dst []int64, b int64, rank int) []int64 {
 	from := len(dst)
+	p, b = p.of(b)
 	dst = p.batch(dst, b, rank)
 	if p.members != nil {
 		for i, e := range dst[from:] {
@@ -303,7 +309,7 @@ func (p *Plan) Batch(dst []int64, b int64, rank int) []int64 {
 	return dst
 }
 
-// batch is Batch for entries.
+// batch is Batch for entries, of a plan without buckets.
 func (p *Plan) batch(dst []int64, b int64, rank int) []int64 {
 	w := int64(p.order.World)
 	g := b*p.GlobalBatchSize() + int64(rank)
@@ -346,10 +352,17 @@ func (p *Plan) places(dst []int64, g, n int64) []int64 {
 	return dst
 }
 
+// laneOf is the lane of a place in a batch of a rank, of a plan without buckets.
+func (p *Plan) laneOf(b int64, slot, rank int) int {
+	g := b*p.GlobalBatchSize() + int64(slot)*int64(p.order.World) + int64(rank)
+	return int(g % p.samples % int64(p.order.Lanes))
+}
+
 // GlobalBatch appends to dst the sample numbers of batch b of all ranks, in the
 // order of places.
 func (p *Plan) GlobalBatch(dst []int64, b int64) []int64 {
-	all := *p
+	sub, b := p.of(b)
+	all := *sub
 	all.order.BatchSize *= p.order.World
 	all.order.World = 1
 	return all.Batch(dst, b, 0)
@@ -362,17 +375,18 @@ func (p *Plan) number(entry int64) (n, copies int64) {
 		return entry, 0
 	}
 	shard := find(p.starts, entry)
-	return p.members.number(shard, entry-p.starts[shard])
+	row := p.members.rows[entry]
+	if of := p.members.rows[p.starts[shard]:entry]; len(of) > 0 && of[len(of)-1] == row {
+		first, _ := slices.BinarySearch(of, row)
+		copies = int64(len(of) - first)
+	}
+	return p.split[shard] + int64(row), copies
 }
 
 // Locate returns the shard in which sample n lies, and its row there.
 func (p *Plan) Locate(n int64) (shard int, row int64) {
-	starts := p.starts
-	if p.members != nil {
-		starts = p.members.starts
-	}
-	shard = find(starts, n)
-	return shard, n - starts[shard]
+	shard = find(p.split, n)
+	return shard, n - p.split[shard]
 }
 
 // find returns the shard that has n, by the shards' starts.

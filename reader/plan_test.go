@@ -125,7 +125,7 @@ func plan(t testing.TB, counts []int64, o Order, epoch int) *Plan {
 func places(p *Plan) []int64 {
 	list := make([]int64, p.Samples())
 	for g := range list {
-		list[g] = p.At(int64(g))
+		list[g], _ = p.number(p.at(int64(g)))
 	}
 	return list
 }
@@ -228,15 +228,24 @@ func TestPlanWorlds(t *testing.T) {
 	})
 }
 
+// laneAt is what stands at a position of a lane, by the rank that serves it alone.
+func laneAt(p *Plan, lane int, pos int64) int64 {
+	o := p.order
+	o.BatchSize, o.World, o.Ends = 1, o.Lanes, EndsExact
+	all := *p
+	all.order = o
+	return all.Batch(nil, pos, lane)[0]
+}
+
 func TestPlanLanes(t *testing.T) {
 	orders(func(counts []int64, o Order) {
 		p := plan(t, counts, o, 1)
 		total, low, high := int64(0), int64(math.MaxInt64), int64(0)
 		for l := range o.Lanes {
-			n := p.LaneLen(l)
+			n := p.laneSize(l)
 			total, low, high = total+n, min(low, n), max(high, n)
 			for pos := range n {
-				if a, b := p.LaneAt(l, pos), p.At(pos*int64(o.Lanes)+int64(l)); a != b {
+				if a, b := laneAt(p, l, pos), p.at(pos*int64(o.Lanes)+int64(l)); a != b {
 					t.Fatalf("%+v: lane %d position %d is %d, its place has %d", o, l, pos, a, b)
 				}
 			}
@@ -266,9 +275,9 @@ func laneModel(counts []int64, o Order, epoch, lane int, p *Plan) []int64 {
 	}
 	skip := int64(0)
 	for l := range lane {
-		skip += p.LaneLen(l)
+		skip += p.laneSize(l)
 	}
-	want := p.LaneLen(lane)
+	want := p.laneSize(lane)
 	var parts [][]int64
 	for _, list := range epochParts {
 		n := min(skip, int64(len(list)))
@@ -310,9 +319,9 @@ func TestPlanInterleave(t *testing.T) {
 		p := plan(t, counts, o, 5)
 		for l := range o.Lanes {
 			want := laneModel(counts, o, 5, l, p)
-			got := make([]int64, p.LaneLen(l))
+			got := make([]int64, p.laneSize(l))
 			for pos := range got {
-				got[pos] = p.LaneAt(l, int64(pos))
+				got[pos] = laneAt(p, l, int64(pos))
 			}
 			if o.Shuffle == ShuffleShards {
 				if !slices.Equal(got, want) {

@@ -34,8 +34,9 @@ type Reader struct {
 	counts []int64
 	// identity is what a State says of the data.
 	identity DataState
-	sampling string // fingerprint
-	wanted   wanted
+	// sampling and buckets are fingerprints.
+	sampling, buckets string
+	wanted            wanted
 	// sequential: shards can only be read from front to back.
 	sequential bool
 	imageBytes int64
@@ -56,13 +57,13 @@ type Reader struct {
 
 // Open opens the data set in the store that url names (a folder, or as
 // store/open says) for reading. It reads the manifest and nothing else, but for the
-// indexes that Config.Sampling asks for.
+// indexes where Config.Sampling or Config.Buckets needs them.
 func Open(ctx context.Context, url string, config Config) (*Reader, error) {
 	return OpenMix(ctx, []Source{{URL: url}}, config)
 }
 
 // New is Open for a data set that is open already. It reads nothing, but for the indexes
-// that Config.Sampling asks for.
+// where Config.Sampling or Config.Buckets needs them.
 func New(ctx context.Context, data *dataset.Dataset, config Config) (*Reader, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -109,6 +110,7 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 		r.config.Shuffle = r.autoShuffle()
 	}
 	r.config = r.config.withDefaults()
+	r.buckets = r.config.Buckets.fingerprint()
 	r.counts = make([]int64, len(split.Shards))
 	for i := range split.Shards {
 		r.counts[i] = split.Shards[i].Samples
@@ -116,15 +118,18 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	if err := r.chooseFields(); err != nil {
 		return nil, err
 	}
-	if s := &r.config.Sampling; !s.isZero() {
+	if !r.config.Sampling.isZero() || !r.config.Buckets.isZero() {
 		var err error
-		if r.chosen, err = s.choose(ctx, sets, split, r.config.Seed); err != nil {
+		if r.chosen, err = choose(ctx, &r.config, sets, split); err != nil {
 			return nil, err
 		}
 	}
 	plan, err := r.Plan(0)
 	if err != nil {
 		return nil, err
+	}
+	if err := r.config.Buckets.filled(plan); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrConfig, r.url(), err)
 	}
 	if r.base = plan; plan.Batches() == 0 {
 		if split.Samples == 0 {
@@ -278,9 +283,12 @@ func (r *Reader) Plan(epoch int) (*Plan, error) {
 		return nil, fmt.Errorf("epoch %d is negative", epoch)
 	}
 	m := r.chosen.draw(epoch)
-	p, err := NewPlan(m.counts, r.config.Order(), epoch)
+	if r.chosen.bucketed {
+		return newBucketPlan(m, r.chosen.split, r.config.Order(), epoch)
+	}
+	p, err := newPlan(m[0].starts, r.config.Order(), epoch, noBucket, int64(len(m[0].rows)))
 	if err == nil {
-		p.members = m
+		p.members, p.split = m[0], r.chosen.split
 	}
 	return p, err
 }

@@ -9,7 +9,6 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"shardify/dataset"
@@ -121,100 +120,170 @@ func (s *Sampling) fingerprint() string {
 	return string(data)
 }
 
-// members are the samples of an epoch: rows of shards, those that come more than once
-// side by side.
+// members are the samples of an epoch, or of a bucket of it: rows of shards, those that
+// come more than once side by side.
 type members struct {
-	counts []int64 // of each shard
-	rows   [][]uint32
-	starts []int64 // number of each shard's first sample in the split
-}
-
-// number returns what entry k of a shard is: the sample's number in the split, and how
-// many entries before it are the same sample.
-func (m *members) number(shard int, k int64) (n, copies int64) {
-	rows := m.rows[shard]
-	row := rows[k]
-	if k > 0 && rows[k-1] == row {
-		first, _ := slices.BinarySearch(rows[:k], row)
-		copies = k - int64(first)
-	}
-	return m.starts[shard] + int64(row), copies
-}
-
-// chosen are the samples that Sampling chooses, flat over the shards, and their weights.
-type chosen struct {
-	ends   []int64 // of each shard, in rows
 	rows   []uint32
-	starts []int64
-	seed   uint64
-	// length is that of an epoch. whole and fraction (in 2^-32) are how often a
-	// sample comes; nil: once. Of the fractions, whose sum is sum, picks count in
-	// each epoch.
-	length   int64
-	whole    []uint32
-	fraction []uint32
-	sum      uint64
-	picks    int64
+	starts []int64 // the place in rows of each shard's first one; ends with their number
+}
+
+// chosen are the samples that Sampling chooses, divided by Buckets.
+type chosen struct {
+	seed  uint64
+	split []int64 // the first sample of each shard in the split
+	// strata has one for each bucket; without buckets, one.
+	strata   []stratum
+	bucketed bool
+	weighted bool
 
 	mu    sync.Mutex
 	epoch int // of last
-	last  *members
+	last  []*members
 }
 
-// choose reads the indexes. Errors that are the sampling's own fault wrap ErrConfig.
-func (s *Sampling) choose(ctx context.Context, sets []set, split *index.Split, seed uint64) (*chosen, error) {
+// stratum are the chosen samples of a bucket. What an epoch draws of them has always the
+// same length.
+type stratum struct {
+	members
+	length int64
+	frequencies
+	// Of the fractions, whose sum is sum, picks count in each epoch.
+	sum   uint64
+	picks int64
+}
+
+// frequencies are how often each sample comes, on average; nil: once.
+type frequencies struct {
+	whole    []uint32
+	fraction []uint32 // in 2^-32
+}
+
+// choose reads the indexes. Errors that are the configuration's own fault wrap ErrConfig.
+func choose(ctx context.Context, config *Config, sets []set, split *index.Split) (*chosen, error) {
+	s := &config.Sampling
 	wrong := func(err error) error { return fmt.Errorf("%w: sampling: %w", ErrConfig, err) }
 	if n := len(s.Shares); n > 0 && n != len(sets) {
 		return nil, wrong(fmt.Errorf("shares: %d of them for %d data sets", n, len(sets)))
 	}
-	c := &chosen{seed: seed, ends: make([]int64, len(split.Shards)), starts: make([]int64, len(split.Shards)+1)}
+	c := &chosen{seed: config.Seed, split: make([]int64, len(split.Shards)+1), bucketed: !config.Buckets.isZero(), weighted: s.weighs()}
 	for i := range split.Shards {
-		c.starts[i+1] = c.starts[i] + split.Shards[i].Samples
+		c.split[i+1] = c.split[i] + split.Shards[i].Samples
 	}
-	f := chooser{Sampling: s, chosen: c, keys: map[string]bool{}, weighed: map[string]bool{}}
+	f := chooser{
+		Sampling: s, buckets: &config.Buckets, all: members{starts: make([]int64, len(split.Shards)+1)},
+		keys: map[string]bool{}, weighed: map[string]bool{},
+	}
 	for _, k := range s.Keys {
 		f.keys[k] = false
 	}
 	var ends []int // of the sets
 	for i := range sets {
 		if err := f.prepare(sets[i].data); err != nil {
-			return nil, wrong(err)
+			return nil, err
 		}
 		if err := f.add(ctx, &sets[i], int64(i)); err != nil {
 			return nil, err
 		}
-		ends = append(ends, len(c.rows))
+		ends = append(ends, len(f.all.rows))
 	}
 	if err := f.missing(split.Name); err != nil {
 		return nil, wrong(err)
 	}
-	if c.length = int64(len(c.rows)); c.length == 0 {
+	length := int64(len(f.all.rows))
+	if length == 0 {
 		return nil, wrong(fmt.Errorf("no sample of split %q is chosen", split.Name))
 	}
-	if !s.weighs() {
-		return c, nil
-	}
-	if s.Balanced {
-		balance(f.weights, f.classes)
-	}
-	if len(s.Shares) > 0 {
-		if err := share(f.weights, ends, s.Shares); err != nil {
+	var often frequencies
+	if s.weighs() {
+		if s.Balanced {
+			balance(f.weights, f.classes)
+		}
+		if len(s.Shares) > 0 {
+			if err := share(f.weights, ends, s.Shares); err != nil {
+				return nil, wrong(err)
+			}
+		}
+		var err error
+		if length, often, err = s.weigh(f.weights); err != nil {
 			return nil, wrong(err)
 		}
 	}
-	if err := c.weigh(f.weights, s); err != nil {
-		return nil, wrong(err)
-	}
+	c.divide(f.all, f.which, len(config.Buckets.Edges)+1, often, length)
 	return c, nil
+}
+
+// divide makes the strata: which has the bucket of each row, and length is that of an
+// epoch.
+func (c *chosen) divide(all members, which []uint8, buckets int, often frequencies, length int64) {
+	if !c.bucketed {
+		c.strata = []stratum{newStratum(all, often, length)}
+		return
+	}
+	starts := make([][]int64, buckets)
+	for k := range starts {
+		starts[k] = make([]int64, len(all.starts))
+	}
+	whole, shares := make([]int64, buckets), make([]uint64, buckets)
+	for shard, from := range all.starts[:len(all.starts)-1] {
+		for k := range starts {
+			starts[k][shard+1] = starts[k][shard]
+		}
+		for i := from; i < all.starts[shard+1]; i++ {
+			k := which[i]
+			starts[k][shard+1]++
+			if often.whole != nil {
+				whole[k] += int64(often.whole[i])
+				shares[k] += uint64(often.fraction[i])
+			}
+		}
+	}
+	rows := spread(all.rows, which, buckets)
+	lengths := make([]int64, buckets)
+	each := make([]frequencies, buckets)
+	if often.whole == nil {
+		for k := range rows {
+			lengths[k] = int64(len(rows[k]))
+		}
+	} else {
+		lengths = apportion(length, whole, shares)
+		w, f := spread(often.whole, which, buckets), spread(often.fraction, which, buckets)
+		for k := range each {
+			each[k] = frequencies{w[k], f[k]}
+		}
+	}
+	for k := range rows {
+		c.strata = append(c.strata, newStratum(members{rows[k], starts[k]}, each[k], lengths[k]))
+	}
+}
+
+// newStratum says how many of the fractions count.
+func newStratum(m members, often frequencies, length int64) stratum {
+	s := stratum{members: m, frequencies: often, length: length}
+	if often.whole == nil {
+		return s
+	}
+	s.picks = length
+	for i, whole := range often.whole {
+		s.sum += uint64(often.fraction[i])
+		s.picks -= int64(whole)
+	}
+	if s.picks < 0 || s.picks > 0 && s.sum == 0 {
+		panic(fmt.Sprintf("reader: %d picks of fractions that sum up to %d", s.picks, s.sum))
+	}
+	return s
 }
 
 // chooser goes through the indexes.
 type chooser struct {
 	*Sampling
-	chosen *chosen
+	buckets *Buckets
+	// all are the samples chosen so far, of the shards so far, and which their buckets.
+	all   members
+	which []uint8
 	// Those of the data set in hand.
 	labels    map[int64]bool
 	rules     []*where.Filter
+	by        *where.Number
 	selection dataset.Selection
 	// Whether each of Keys, and which of KeyWeights, was met.
 	keys, weighed map[string]bool
@@ -225,6 +294,18 @@ type chooser struct {
 
 // prepare checks the conditions for a data set.
 func (f *chooser) prepare(d *dataset.Dataset) (err error) {
+	if err := f.prepareSampling(d); err != nil {
+		return fmt.Errorf("%w: sampling: %w", ErrConfig, err)
+	}
+	if !f.buckets.isZero() {
+		if f.by, err = where.ParseNumber(f.buckets.By, d.Fields()); err != nil {
+			return fmt.Errorf("%w: buckets: by: %w", ErrConfig, err)
+		}
+	}
+	return nil
+}
+
+func (f *chooser) prepareSampling(d *dataset.Dataset) (err error) {
 	if f.labels, err = f.Sampling.labels(d.Manifest().Classes); err != nil {
 		return err
 	}
@@ -246,7 +327,7 @@ func (f *chooser) prepare(d *dataset.Dataset) (err error) {
 
 // add chooses samples of a data set.
 func (f *chooser) add(ctx context.Context, s *set, number int64) error {
-	c, selection := f.chosen, f.selection
+	selection := f.selection
 	selection.Split = s.split.Name
 	at := 0
 	for row, err := range s.data.Select(ctx, selection) {
@@ -254,8 +335,8 @@ func (f *chooser) add(ctx context.Context, s *set, number int64) error {
 			return err
 		}
 		for row.Shard != &s.split.Shards[at] {
-			c.ends[s.first+at] = int64(len(c.rows))
 			at++
+			f.all.starts[s.first+at] = int64(len(f.all.rows))
 		}
 		label := row.Row.Label
 		if len(f.labels) > 0 && (label == nil || !f.labels[*label]) {
@@ -267,7 +348,14 @@ func (f *chooser) add(ctx context.Context, s *set, number int64) error {
 			}
 			f.keys[row.Row.Key] = true
 		}
-		c.rows = append(c.rows, uint32(row.Number))
+		f.all.rows = append(f.all.rows, uint32(row.Number))
+		if f.by != nil {
+			v, ok := f.by.Value(row.Row)
+			if !ok {
+				return fmt.Errorf("%w: buckets: by: the index knows no %s of sample %q; leave such out with where, or divide by something else", ErrConfig, f.by, row.Row.Key)
+			}
+			f.which = append(f.which, uint8(f.buckets.of(v)))
+		}
 		if f.weighs() {
 			f.weights = append(f.weights, f.weight(row.Row))
 		}
@@ -282,8 +370,9 @@ func (f *chooser) add(ctx context.Context, s *set, number int64) error {
 			f.classes = append(f.classes, class)
 		}
 	}
-	for ; at < len(s.split.Shards); at++ {
-		c.ends[s.first+at] = int64(len(c.rows))
+	for at < len(s.split.Shards) {
+		at++
+		f.all.starts[s.first+at] = int64(len(f.all.rows))
 	}
 	return nil
 }
@@ -366,8 +455,8 @@ func balance(weights []float64, classes [][2]int64) {
 	}
 }
 
-// weigh sets how often each sample comes.
-func (c *chosen) weigh(weights []float64, s *Sampling) error {
+// weigh returns the length of an epoch, and how often each sample comes.
+func (s *Sampling) weigh(weights []float64) (length int64, often frequencies, err error) {
 	total, positive := 0.0, int64(0)
 	for _, w := range weights {
 		total += w
@@ -375,30 +464,29 @@ func (c *chosen) weigh(weights []float64, s *Sampling) error {
 			positive++
 		}
 	}
-	c.length = s.Samples
+	length = s.Samples
 	scale := 1.0
-	if c.length == 0 {
+	if length == 0 {
 		if total > maxDrawn {
-			return fmt.Errorf("weights: they sum up to %g samples in an epoch, more than %d; set samples", total, int64(maxDrawn))
+			return 0, often, fmt.Errorf("weights: they sum up to %g samples in an epoch, more than %d; set samples", total, int64(maxDrawn))
 		}
-		c.length = int64(math.Round(total))
+		length = int64(math.Round(total))
 	} else if total > 0 {
-		scale = float64(c.length) / total
+		scale = float64(length) / total
 	}
 	if s.Distinct {
 		if s.Samples == 0 {
-			c.length = min(c.length, positive)
+			length = min(length, positive)
 		}
-		if c.length > positive {
-			return fmt.Errorf("samples: %d distinct ones in an epoch, of %d that have a weight", c.length, positive)
+		if length > positive {
+			return 0, often, fmt.Errorf("samples: %d distinct ones in an epoch, of %d that have a weight", length, positive)
 		}
-		scale = capped(weights, float64(c.length), scale)
+		scale = capped(weights, float64(length), scale)
 	}
-	if total == 0 || c.length == 0 {
-		return fmt.Errorf("weights: they sum up to %g, so that an epoch has no samples", total)
+	if total == 0 || length == 0 {
+		return 0, often, fmt.Errorf("weights: they sum up to %g, so that an epoch has no samples", total)
 	}
-	c.whole, c.fraction = make([]uint32, len(weights)), make([]uint32, len(weights))
-	c.picks = c.length
+	often = frequencies{make([]uint32, len(weights)), make([]uint32, len(weights))}
 	for i, w := range weights {
 		w *= scale
 		if s.Distinct {
@@ -410,16 +498,11 @@ func (c *chosen) weigh(weights []float64, s *Sampling) error {
 			whole, fraction = near, 0
 		}
 		if whole > maxDrawn-1 {
-			return fmt.Errorf("weights: a sample that comes %g times in an epoch", whole)
+			return 0, often, fmt.Errorf("weights: a sample that comes %g times in an epoch", whole)
 		}
-		c.whole[i], c.fraction[i] = uint32(whole), uint32(fraction*(1<<32))
-		c.sum += uint64(c.fraction[i])
-		c.picks -= int64(whole)
+		often.whole[i], often.fraction[i] = uint32(whole), uint32(fraction*(1<<32))
 	}
-	if c.picks < 0 || c.picks > 0 && c.sum == 0 {
-		panic(fmt.Sprintf("reader: %d picks of fractions that sum up to %d", c.picks, c.sum))
-	}
-	return nil
+	return length, often, nil
 }
 
 // capped finds the scale with which weights, each at most 1, sum up to n.
@@ -445,63 +528,64 @@ func capped(weights []float64, n, from float64) float64 {
 	return high
 }
 
-// draw returns the samples of an epoch.
-func (c *chosen) draw(epoch int) *members {
+// draw returns the samples of an epoch, by strata.
+func (c *chosen) draw(epoch int) []*members {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last != nil && (c.epoch == epoch || c.whole == nil) {
+	if c.last != nil && (c.epoch == epoch || !c.weighted) {
 		return c.last
 	}
-	m := &members{counts: make([]int64, len(c.ends)), rows: make([][]uint32, len(c.ends)), starts: c.starts}
-	rows := c.rows
-	var ends []int64
-	if c.whole == nil {
-		ends = c.ends
-	} else {
-		rows, ends = c.repeat(c.pick(epoch))
+	drawn := make([]*members, len(c.strata))
+	for k := range c.strata {
+		bucket := noBucket
+		if c.bucketed {
+			bucket = k
+		}
+		drawn[k] = c.strata[k].draw(epochKey(c.seed, epoch, purposeDraw, bucket))
 	}
-	from := int64(0)
-	for i, to := range ends {
-		m.rows[i] = rows[from:to:to]
-		m.counts[i] = to - from
-		from = to
+	c.epoch, c.last = epoch, drawn
+	return drawn
+}
+
+// draw returns the samples of an epoch.
+func (s *stratum) draw(key uint64) *members {
+	if s.whole == nil {
+		return &s.members
 	}
-	c.epoch, c.last = epoch, m
-	return m
+	return s.repeat(s.pick(key))
 }
 
 // pick says for which samples the fraction counts in an epoch: exactly picks of them.
 // They are those on which the points of a grid fall, when all fractions are laid end
 // to end in a random order.
-func (c *chosen) pick(epoch int) []bool {
-	picked := make([]bool, len(c.rows))
-	if c.picks == 0 {
+func (s *stratum) pick(key uint64) []bool {
+	picked := make([]bool, len(s.rows))
+	if s.picks == 0 {
 		return picked
 	}
-	key := hashKey(c.seed, uint64(epoch), purposeDraw)
-	order := newPermutation(int64(len(c.rows)), key)
+	order := newPermutation(int64(len(s.rows)), key)
 	offset := mix64(key) >> 32 // of the grid, in 2^-32 of its step
 	point := func(k int64) uint64 {
-		hi, lo := bits.Mul64(uint64(k)<<32|offset, c.sum)
-		q, _ := bits.Div64(hi, lo, uint64(c.picks)<<32)
+		hi, lo := bits.Mul64(uint64(k)<<32|offset, s.sum)
+		q, _ := bits.Div64(hi, lo, uint64(s.picks)<<32)
 		return q
 	}
 	k, at := int64(0), uint64(0)
 	next := point(0)
-	for g := range int64(len(c.rows)) {
+	for g := range int64(len(s.rows)) {
 		i := order.at(g)
-		at += uint64(c.fraction[i])
+		at += uint64(s.fraction[i])
 		// Two points never fall on one sample, as no fraction is larger than the
 		// step; but for rounding, when the second is left to the next one.
-		if k < c.picks && next < at {
+		if k < s.picks && next < at {
 			picked[i] = true
-			if k++; k < c.picks {
+			if k++; k < s.picks {
 				next = point(k)
 			}
 		}
 	}
-	for g := int64(0); k < c.picks; g++ { // what rounding has left
-		if i := order.at(g); !picked[i] && c.fraction[i] > 0 {
+	for g := int64(0); k < s.picks; g++ { // what rounding has left
+		if i := order.at(g); !picked[i] && s.fraction[i] > 0 {
 			picked[i] = true
 			k++
 		}
@@ -509,33 +593,21 @@ func (c *chosen) pick(epoch int) []bool {
 	return picked
 }
 
-// repeat lists the rows of an epoch, and the shards' ends in them.
-func (c *chosen) repeat(picked []bool) (rows []uint32, ends []int64) {
-	rows = make([]uint32, 0, c.length)
-	ends = make([]int64, len(c.ends))
+// repeat lists the rows of an epoch.
+func (s *stratum) repeat(picked []bool) *members {
+	m := &members{rows: make([]uint32, 0, s.length), starts: make([]int64, len(s.starts))}
 	i := int64(0)
-	for shard, end := range c.ends {
+	for shard, end := range s.starts[1:] {
 		for ; i < end; i++ {
-			times := c.whole[i]
+			times := s.whole[i]
 			if picked[i] {
 				times++
 			}
 			for range times {
-				rows = append(rows, c.rows[i])
+				m.rows = append(m.rows, s.rows[i])
 			}
 		}
-		ends[shard] = int64(len(rows))
+		m.starts[shard+1] = int64(len(m.rows))
 	}
-	return rows, ends
-}
-
-// differingSampling explains two fingerprints of samplings.
-func differingSampling(state, reader string) error {
-	show := func(s string) string {
-		if s == "" {
-			return "none"
-		}
-		return strings.ToValidUTF8(s, "?")
-	}
-	return fmt.Errorf("sampling: the state has %s, the reader %s", show(state), show(reader))
+	return m
 }

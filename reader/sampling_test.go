@@ -3,7 +3,6 @@ package reader
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -364,6 +363,15 @@ func TestWeightsStayLocal(t *testing.T) {
 	}
 }
 
+// allOf are all n samples of one shard.
+func allOf(n int) members {
+	m := members{rows: make([]uint32, n), starts: []int64{0, int64(n)}}
+	for i := range m.rows {
+		m.rows[i] = uint32(i)
+	}
+	return m
+}
+
 // For any weights: the length is exact, and each sample comes ⌊e⌋ or ⌈e⌉ times, e its
 // share of the length.
 func TestDrawProperties(t *testing.T) {
@@ -386,28 +394,27 @@ func TestDrawProperties(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			s.Samples = 1 + rng.Int64N(100)
 		}
-		c := &chosen{seed: rng.Uint64(), starts: []int64{0, int64(n)}, ends: []int64{int64(n)}, rows: make([]uint32, n)}
-		for i := range c.rows {
-			c.rows[i] = uint32(i)
-		}
-		if err := c.weigh(slices.Clone(weights), &s); err != nil {
+		length, often, err := s.weigh(slices.Clone(weights))
+		if err != nil {
 			continue // nothing to draw, or too few to be distinct
 		}
+		drawn := newStratum(allOf(n), often, length)
+		seed := rng.Uint64()
 		total := 0.0
 		for _, w := range weights {
 			total += w
 		}
 		for epoch := range 3 {
-			m := c.draw(epoch)
-			if m.counts[0] != c.length || int64(len(m.rows[0])) != c.length || s.Samples > 0 && c.length != s.Samples {
-				t.Fatalf("%+v %v: %d drawn, want %d", s, weights, len(m.rows[0]), c.length)
+			m := drawn.draw(hashKey(seed, uint64(epoch)))
+			if m.starts[1] != length || int64(len(m.rows)) != length || s.Samples > 0 && length != s.Samples {
+				t.Fatalf("%+v %v: %d drawn, want %d", s, weights, len(m.rows), length)
 			}
 			count := make([]int, n)
-			for _, row := range m.rows[0] {
+			for _, row := range m.rows {
 				count[row]++
 			}
-			if !slices.IsSorted(m.rows[0]) {
-				t.Fatalf("rows %v", m.rows[0])
+			if !slices.IsSorted(m.rows) {
+				t.Fatalf("rows %v", m.rows)
 			}
 			for i, k := range count {
 				e := weights[i]
@@ -480,15 +487,17 @@ func BenchmarkDraw(b *testing.B) {
 	for i := range weights {
 		weights[i] = 0.5 + rng.Float64()
 	}
-	c := &chosen{rows: make([]uint32, n), ends: []int64{n}, starts: []int64{0, n}}
-	if err := c.weigh(weights, &Sampling{}); err != nil {
+	var s Sampling
+	length, often, err := s.weigh(weights)
+	if err != nil {
 		b.Fatal(err)
 	}
-	epoch := 0
+	drawn := newStratum(allOf(n), often, length)
+	epoch := uint64(0)
 	for b.Loop() {
 		epoch++
-		if m := c.draw(epoch); m.counts[0] != c.length {
-			b.Fatal(fmt.Sprint(m.counts))
+		if m := drawn.draw(hashKey(epoch)); int64(len(m.rows)) != length {
+			b.Fatal(len(m.rows))
 		}
 	}
 }

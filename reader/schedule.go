@@ -81,10 +81,14 @@ func (p *pass) newJob() *job {
 
 // batch fills j with batch b and sends its reads on their way.
 func (s *scheduler) batch(j *job, b int64) error {
-	j.samples = s.plan.batch(j.samples[:0], b, s.reader.config.Rank)
+	var of int64 // the batch's number in its bucket
+	j.plan, of = s.plan.of(b)
+	j.samples = j.plan.batch(j.samples[:0], of, s.reader.config.Rank)
 	j.copies = sized(j.copies, len(j.samples))
+	j.streams = sized(j.streams, len(j.samples))
 	for i, e := range j.samples {
-		j.samples[i], j.copies[i] = s.plan.number(e)
+		j.samples[i], j.copies[i] = j.plan.number(e)
+		j.streams[i] = s.stream(j.plan, of, i)
 	}
 	j.reset(b, len(j.samples), s.reader.wanted.names, s.reader.wanted.image)
 	if err := s.locate(j); err != nil {
@@ -165,7 +169,7 @@ func (s *scheduler) lookUp(j *job) {
 		add := func(c *column, field int32) extent {
 			e := extent{offset: c.offset[row], size: c.size[row], crc: c.crc[row]}
 			p := piece{
-				shard: j.shards[i], stream: s.stream(j.number, i), slot: int32(i), field: field,
+				shard: j.shards[i], stream: j.streams[i], slot: int32(i), field: field,
 				offset: e.offset, size: e.size,
 			}
 			switch {
@@ -193,15 +197,14 @@ func (s *scheduler) lookUp(j *job) {
 	}
 }
 
-// stream is 0, or where shards can only be read forward, a number for each lane, so
-// that two lanes that share a shard do not make each other start over.
-func (s *scheduler) stream(batch int64, slot int) int32 {
+// stream is 0, or where shards can only be read forward, a number for each lane of each
+// bucket, so that two that share a shard do not make each other start over.
+func (s *scheduler) stream(p *Plan, batch int64, slot int) int32 {
 	if !s.reader.sequential {
 		return 0
 	}
-	o := &s.plan.order
-	place := batch*s.plan.GlobalBatchSize() + int64(slot)*int64(o.World) + int64(s.reader.config.Rank)
-	return int32(place%s.plan.samples%int64(o.Lanes)) + 1
+	lane := p.laneOf(batch, slot, s.reader.config.Rank)
+	return int32(max(0, p.bucket)*p.order.Lanes+lane) + 1
 }
 
 // lay joins pieces to reads and gives everything that stays in the batch its place

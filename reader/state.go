@@ -24,7 +24,7 @@ var ErrState = errors.New("state does not fit")
 // of JSON. [Batch.State] gives the one behind a batch, [Reader.State] any, and
 // [Reader.Resume] goes on from it.
 //
-// Data, Sampling and Order are the fingerprint of all that decides which samples come, and
+// Data, Sampling, Buckets and Order are the fingerprint of all that decides which samples come, and
 // when. Whatever else a Config says (transforms, workers, memory, what becomes of
 // damaged samples) may be another one when reading goes on.
 type State struct {
@@ -34,7 +34,9 @@ type State struct {
 	// Sampling is the JSON of Config.Sampling, or where that is long, a checksum of
 	// it; empty for the zero one.
 	Sampling string `json:"sampling,omitempty"`
-	Order    Order  `json:"order"`
+	// Buckets is the same of Config.Buckets, of what divides the samples.
+	Buckets string `json:"buckets,omitempty"`
+	Order   Order  `json:"order"`
 	// Epoch and Batch are the place: the next batch is number Batch of Epoch. The
 	// state behind an epoch's last batch is the beginning of the next epoch.
 	Epoch int   `json:"epoch"`
@@ -129,6 +131,12 @@ func (s State) Config(c Config) Config {
 			c.Sampling = sampling
 		}
 	}
+	if c.Buckets.isZero() && strings.HasPrefix(s.Buckets, "{") {
+		var buckets Buckets
+		if json.Unmarshal([]byte(s.Buckets), &buckets) == nil {
+			c.Buckets = buckets
+		}
+	}
 	c.Seed = or(c.Seed, o.Seed)
 	c.Shuffle = or(c.Shuffle, o.Shuffle)
 	c.Ends = or(c.Ends, o.Ends)
@@ -152,7 +160,7 @@ func (r *Reader) State(epoch int, batch int64) (State, error) {
 	case batch == n:
 		epoch, batch = epoch+1, 0
 	}
-	return State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Order: r.base.order, Epoch: epoch, Batch: batch}, nil
+	return State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Buckets: r.buckets, Order: r.base.order, Epoch: epoch, Batch: batch}, nil
 }
 
 // CheckState says why the reader cannot go on from a state: nil, or an error that
@@ -166,9 +174,12 @@ func (r *Reader) CheckState(s State) error {
 	}
 	faults := append(r.identity.differences(s.Data), r.base.order.differences(s.Order)...)
 	if s.Sampling != r.sampling {
-		faults = append(faults, differingSampling(s.Sampling, r.sampling))
-	} else if r.chosen != nil && r.chosen.whole != nil && s.Order.Seed != r.config.Seed && r.config.Shuffle == ShuffleNone {
+		faults = append(faults, differingPrints("sampling", s.Sampling, r.sampling))
+	} else if r.chosen != nil && r.chosen.weighted && s.Order.Seed != r.config.Seed && r.config.Shuffle == ShuffleNone {
 		faults = append(faults, fmt.Errorf("seed: the state has %d, the reader %d, and weights are drawn by it", s.Order.Seed, r.config.Seed))
+	}
+	if s.Buckets != r.buckets {
+		faults = append(faults, differingPrints("buckets", s.Buckets, r.buckets))
 	}
 	if len(faults) == 0 {
 		if n := r.base.Batches(); s.Epoch < 0 || s.Batch < 0 || s.Batch >= n {
@@ -269,7 +280,7 @@ func (r *Reader) Resume(ctx context.Context, s State) iter.Seq2[*Batch, error] {
 func (b *Batch) State() State {
 	j := b.use()
 	r := j.pass.reader
-	s := State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Order: j.pass.plan.order, Epoch: j.pass.plan.epoch, Batch: j.number + 1}
+	s := State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Buckets: r.buckets, Order: j.pass.plan.order, Epoch: j.pass.plan.epoch, Batch: j.number + 1}
 	if s.Batch == j.pass.plan.Batches() {
 		s.Epoch, s.Batch = s.Epoch+1, 0
 	}
