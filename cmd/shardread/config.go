@@ -70,6 +70,8 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.BoolVar(&g.Balanced, "balanced", false, "all classes come equally often")
 		f.Int64Var(&g.Samples, "samples", 0, "the length of an epoch, in samples of all ranks (default: as the weights say)")
 		f.BoolVar(&g.Distinct, "distinct", false, "weights draw without replacement: no sample comes twice in an epoch")
+		f.StringVar(&o.flags.Buckets.By, "bucket-by", "", "the value by which --bucket-edges divides the samples: \"txt.size\", \"width * height\" (default \"width / height\")")
+		f.Float64SliceVar(&o.flags.Buckets.Edges, "bucket-edges", nil, "every batch has samples of one bucket: of values below the first edge, from the first to below the second, …: 0.8,1.25")
 	}
 	if groups&imageFlags != 0 {
 		f.StringVar(&o.decode, "decode", "", "image, or none: fields as they are (default image)")
@@ -166,6 +168,10 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			c.Sampling.Samples = g.Sampling.Samples
 		case "distinct":
 			c.Sampling.Distinct = g.Sampling.Distinct
+		case "bucket-by":
+			c.Buckets.By = g.Buckets.By
+		case "bucket-edges":
+			c.Buckets.Edges = g.Buckets.Edges
 		case "max-bad":
 			c.MaxBad = g.MaxBad
 		case "max-pixels":
@@ -281,7 +287,7 @@ func decodeStrict(r io.Reader, v any) error {
 
 // jsonNames are the names of reader.Config's settings.
 func jsonNames() (names []string) {
-	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[reader.Transform](), reflect.TypeFor[retry.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[reader.Transform](), reflect.TypeFor[retry.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets]()} {
 		for i := range t.NumField() {
 			if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
 				names = append(names, name)

@@ -28,13 +28,15 @@ func newPlanCommand() *cobra.Command {
 		Long: `Print which samples a rank gets in an epoch, in their order: a line for each sample,
 with tabs between
 
-  the batch, the sample's number in the split, its shard, its row in the shard
+  the batch, the sample's number in the split, its shard, its row in the shard,
+  where there are buckets the batch's bucket, from 0,
 
 and its key with --keys. Only the manifest is read, and the indexes where --keys, a
-choice of samples or weights need them.
+choice of samples, weights or buckets need them.
 Sample numbers count the samples of all shards in the manifest's order, from 0.`,
 		Example: `  shardread plan /data/imagenet --world 8 --rank 3 --epoch 5 --seed 1 | head
-  shardread plan /data/imagenet --shuffle window --from 1000 --batches 1 --keys`,
+  shardread plan /data/imagenet --shuffle window --from 1000 --batches 1 --keys
+  shardread plan /data/captions --bucket-by txt.size --bucket-edges 64,128,256 | cut -f1,5 | uniq`,
 		Args: oneDataset,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.exclude(cmd.Flags(), "epoch", "from"); err != nil {
@@ -66,6 +68,7 @@ type planLine struct {
 	Sample int64  `json:"sample"`
 	Shard  string `json:"shard"`
 	Row    int64  `json:"row"`
+	Bucket *int   `json:"bucket,omitempty"`
 	Key    string `json:"key,omitempty"`
 }
 
@@ -106,9 +109,14 @@ func runPlan(ctx context.Context, o *planOptions, c reader.Config, dst string, s
 			return file.end(err)
 		}
 		batch = plan.Batch(batch[:0], b, r.Config().Rank)
+		var bucket *int
+		if plan.Buckets() > 1 {
+			k := plan.Bucket(b)
+			bucket = &k
+		}
 		for _, n := range batch {
 			shard, row := plan.Locate(n)
-			l := planLine{Batch: b, Sample: n, Shard: r.ShardName(shard), Row: row}
+			l := planLine{Batch: b, Sample: n, Shard: r.ShardName(shard), Row: row, Bucket: bucket}
 			if o.keys {
 				if l.Key, err = r.Key(ctx, n); err != nil {
 					return err
@@ -118,6 +126,9 @@ func runPlan(ctx context.Context, o *planOptions, c reader.Config, dst string, s
 				err = printJSON(out, l)
 			} else {
 				_, err = fmt.Fprintf(out, "%d\t%d\t%s\t%d", l.Batch, l.Sample, printable(l.Shard), l.Row)
+				if bucket != nil && err == nil {
+					_, err = fmt.Fprintf(out, "\t%d", *bucket)
+				}
 				if o.keys && err == nil {
 					_, err = fmt.Fprintf(out, "\t%s", printable(l.Key))
 				}
