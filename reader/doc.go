@@ -5,8 +5,9 @@
 // Start with [Open]; range over [Reader.Epoch]; [Batch.Release] each batch. The zero
 // [Config] works; [Reader.Config] shows what it became. [Batch.State] is what a
 // checkpoint keeps, and [Reader.Resume] goes on from it. [Sampling] chooses and weighs
-// samples, [OpenMix] reads several data sets as one. [NewPlan] gives the order alone,
-// without any data. [Reader.Stats] says which stage is the slow one.
+// samples, [Buckets] makes batches of samples of like shape or length, [OpenMix] reads
+// several data sets as one. [NewPlan] gives the order alone, without any data.
+// [Reader.Stats] says which stage is the slow one.
 //
 // # Stages
 //
@@ -14,6 +15,7 @@
 //
 //	stage     file          goroutines    from → to
 //	sampling  sampling.go   (pure)        index, epoch → which samples, how often
+//	buckets   buckets.go    (pure)        index → which samples share batches, when
 //	plan      plan.go       (pure)        shard sizes, Order, epoch → sample numbers
 //	index     rows.go       (cache)       sample numbers → offsets, labels, checksums
 //	schedule  schedule.go   1             batches of the plan → reads, slab, memory

@@ -21,7 +21,7 @@ var ErrState = errors.New("state does not fit")
 
 // State is a place in a run of epochs: the batches before it have been done. It is
 // what a checkpoint keeps of a reader, the same for all ranks, and 400 to 500 bytes
-// of JSON. [Batch.State] gives the one behind a batch, [Reader.State] any, and
+// of JSON (up to 300 more with a sampling, 600 with buckets). [Batch.State] gives the one behind a batch, [Reader.State] any, and
 // [Reader.Resume] goes on from it.
 //
 // Data, Sampling, Buckets and Order are the fingerprint of all that decides which samples come, and
