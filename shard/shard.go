@@ -112,6 +112,21 @@ type Writer interface {
 	Close() error
 }
 
+// Room gives Container.Load memory for n bytes of a sample: for its field of that name
+// or, where field is empty, for all of it (a record, into which its fields then
+// point, but for those whose FieldPlacement has no offset: their data is valid until
+// the next iteration).
+//
+// What Room returns has n bytes and begins with the content of old, which it gave
+// before for the same field and which is its own again. So memory grows with what is
+// there, and not with what a header claims: the first bytes of a large field come
+// before it asks for the rest. Room may return nil for a field: it is skipped, and has
+// no Data. An error ends Load.
+type Room func(field string, old []byte, n int64) ([]byte, error)
+
+// FirstRoom is the most that Load asks of Room before it has read something.
+const FirstRoom = 4 << 20
+
 // FieldSize is a field's name and length, for Container.Size.
 type FieldSize struct {
 	Name string
@@ -136,6 +151,10 @@ type Container interface {
 	// the last thing yielded: ErrTruncated, ErrChecksum, *FormatError or
 	// *UnsupportedError, wrapped with the offset, or the error of r.
 	Scan(r io.Reader, limit int64) iter.Seq2[*Located, error]
+	// Load is Scan into the caller's memory, for which it asks room. It has no limit
+	// of its own, and holds nothing of what it reads but 64 KiB. A field that comes
+	// twice in a sample is left to the caller to find, side by side.
+	Load(r io.Reader, room Room) iter.Seq2[*Located, error]
 	// Parse parses one sample from frame, the Placement.Size bytes at offset.
 	// The result's data points into frame where it can. Errors as for Scan.
 	Parse(frame []byte, offset int64) (*Located, error)

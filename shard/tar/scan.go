@@ -33,6 +33,10 @@ type scanner struct {
 
 	out *shard.Located // the sample that is being gathered
 	at  []int          // where its fields begin in the window's Kept
+	// room gives memory to the fields, which are then loaded; nil where they stay in
+	// the window.
+	room   shard.Room
+	loaded [][]byte
 }
 
 // parsed is a sample with room for the fields of most.
@@ -353,15 +357,52 @@ func (s *scanner) field(m member, key, field string) error {
 	if room := min(s.limit, math.MaxInt) - (data - s.out.Offset); m.size > room || padded(m.size) > room {
 		return unsupported(m.offset, "sample %q takes more than %d bytes, the limit: its field %q has %d", sample.Shorten(key), s.limit, sample.Shorten(field), m.size)
 	}
-	n := int(padded(m.size))
-	if _, err := s.in.Peek(n); err != nil {
-		return s.cut(err, "within the member %q of %d bytes, which begins at %d", sample.Shorten(sample.Join(key, field)), m.size, m.offset)
+	if s.room != nil {
+		content, err := s.load(m, key, field)
+		if err != nil {
+			return err
+		}
+		s.loaded = append(s.loaded, content)
+		s.at = append(s.at, 0)
+	} else {
+		n := int(padded(m.size))
+		if _, err := s.in.Peek(n); err != nil {
+			return s.cut(err, "within the member %q of %d bytes, which begins at %d", sample.Shorten(sample.Join(key, field)), m.size, m.offset)
+		}
+		s.at = append(s.at, s.in.Keep(n))
 	}
-	s.at = append(s.at, s.in.Keep(n))
 	s.out.Size = s.in.Offset - s.out.Offset
 	s.out.Sample.Fields = append(s.out.Sample.Fields, sample.Field{Name: field})
 	s.out.Placement.Fields = append(s.out.Placement.Fields, shard.FieldPlacement{HeaderOffset: m.offset, Offset: data, Size: m.size})
 	return nil
+}
+
+// load reads the data of a member into memory of the caller's; nil where that gives
+// none.
+func (s *scanner) load(m member, key, field string) ([]byte, error) {
+	content, err := s.room(field, nil, min(m.size, shard.FirstRoom))
+	if err != nil {
+		return nil, err
+	}
+	if content == nil {
+		return nil, s.skipData(m)
+	}
+	for n := 0; ; {
+		got, err := s.in.ReadFull(content[n:])
+		if n += got; err != nil {
+			return nil, s.cut(err, "within the member %q of %d bytes, which begins at %d", sample.Shorten(sample.Join(key, field)), m.size, m.offset)
+		}
+		if int64(n) == m.size {
+			break
+		}
+		if content, err = s.room(field, content, min(m.size, 4*int64(n))); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.in.Skip(padded(m.size) - m.size); err != nil {
+		return nil, s.cut(err, "within the member %q of %d bytes, which begins at %d", sample.Shorten(sample.Join(key, field)), m.size, m.offset)
+	}
+	return content, nil
 }
 
 // skipData skips the data of a member that is no part of a sample.
@@ -378,6 +419,15 @@ func (s *scanner) skipData(m member) error {
 // finish points the fields of the sample to their data and sorts them.
 func (s *scanner) finish() error {
 	fields, places := s.out.Sample.Fields, s.out.Placement.Fields
+	if s.room != nil {
+		for i := range fields {
+			fields[i].Data = s.loaded[i]
+		}
+		if byName := (*byName)(s.out); !sort.IsSorted(byName) {
+			sort.Stable(byName)
+		}
+		return nil
+	}
 	kept := s.in.Kept()
 	for i := range fields {
 		end := s.at[i] + int(places[i].Size)
@@ -415,7 +465,8 @@ func (s *scanner) yield(yield func(*shard.Located, error) bool) bool {
 		return false
 	}
 	s.in.Drop()
-	s.at = s.at[:0]
+	clear(s.loaded)
+	s.at, s.loaded = s.at[:0], s.loaded[:0]
 	s.out.Sample.Fields = s.out.Sample.Fields[:0]
 	s.out.Placement.Fields = s.out.Placement.Fields[:0]
 	return true

@@ -54,6 +54,7 @@ package tar
 import (
 	"io"
 	"iter"
+	"math"
 	"unicode/utf8"
 
 	"shardify/sample"
@@ -89,6 +90,14 @@ func (Container) NewWriter(w io.Writer) shard.Writer { return newWriter(w) }
 func (Container) Scan(r io.Reader, limit int64) iter.Seq2[*shard.Located, error] {
 	return func(yield func(*shard.Located, error) bool) {
 		s := scanner{limit: limit, in: stream.NewWindow(r), out: newLocated(), intern: make(map[string]string)}
+		s.scan(yield)
+	}
+}
+
+// Load yields the samples of the archive in r. See shard.Container.
+func (Container) Load(r io.Reader, room shard.Room) iter.Seq2[*shard.Located, error] {
+	return func(yield func(*shard.Located, error) bool) {
+		s := scanner{limit: math.MaxInt64, in: stream.NewSmallWindow(r), out: newLocated(), intern: make(map[string]string), room: room}
 		s.scan(yield)
 	}
 }

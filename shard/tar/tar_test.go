@@ -49,14 +49,59 @@ func clone(l *shard.Located) shard.Located {
 }
 
 // scanAll collects what a scan yields, up to its error.
+// scanAll collects what Scan yields. Of what is in memory, Load must yield the same,
+// with the same error.
 func scanAll(r io.Reader, limit int64) (all []shard.Located, err error) {
-	for l, err := range (Container{}).Scan(r, limit) {
-		if err != nil {
-			return all, err
+	var file []byte
+	if b, ok := r.(*bytes.Reader); ok {
+		file, _ = io.ReadAll(b)
+		b.Reset(file)
+	}
+	for l, e := range (Container{}).Scan(r, limit) {
+		if err = e; e != nil {
+			break
 		}
 		all = append(all, clone(l))
 	}
-	return all, nil
+	if file != nil {
+		if differs := sameAsLoad(file, all, err); differs != nil {
+			return nil, differs
+		}
+	}
+	return all, err
+}
+
+// sameAsLoad compares what Scan yields of a file with what Load does. Load knows no
+// limit, and leaves it to the caller to find fields that come twice.
+func sameAsLoad(file []byte, all []shard.Located, want error) error {
+	more := want != nil && (strings.Contains(want.Error(), "twice") || strings.Contains(want.Error(), "limit"))
+	n := 0
+	asked := int64(0)
+	room := func(_ string, old []byte, n int64) ([]byte, error) {
+		if len(old) == 0 && n > shard.FirstRoom || len(old) > 0 && n > 4*int64(len(old)) {
+			return nil, fmt.Errorf("asks for %d bytes, having %d", n, len(old))
+		}
+		asked += n - int64(len(old))
+		return append(make([]byte, 0, n), old...)[:n], nil
+	}
+	for l, err := range (Container{}).Load(bytes.NewReader(file), room) {
+		switch {
+		case more && n == len(all):
+			return nil
+		case err != nil && (want == nil || err.Error() != want.Error()):
+			return fmt.Errorf("Load: %v, Scan: %v", err, want)
+		case err != nil:
+			want = nil
+		case n == len(all) || !equal(&l.Sample, &all[n].Sample) || !samePlace(&l.Placement, &all[n].Placement):
+			return fmt.Errorf("Load: sample %d is %q at %d, not as Scan has it", n, l.Key, l.Offset)
+		default:
+			n++
+		}
+	}
+	if want != nil && !more || n != len(all) || asked > int64(len(file))+shard.FirstRoom {
+		return fmt.Errorf("Load has %d samples, Scan %d (%v); it asks for %d bytes", n, len(all), want, asked)
+	}
+	return nil
 }
 
 func equal(a, b *sample.Sample) bool {
@@ -256,4 +301,87 @@ func TestWriterRefuses(t *testing.T) {
 	if !bytes.Equal(b.Bytes(), want) {
 		t.Error("a refused sample has left traces")
 	}
+}
+
+// TestLoad: memory comes from the caller, piece by piece for a large field; what it
+// gives none for is skipped, by a reader that can without being read.
+func TestLoad(t *testing.T) {
+	large := bytes.Repeat([]byte("0123456789abcdef"), 21<<16) // 21 MiB
+	archive, places := pack(t, []sample.Sample{
+		{Key: "a", Fields: []sample.Field{{Name: "bin", Data: large}, {Name: "cls", Data: []byte("7")}, {Name: "txt"}}},
+		{Key: "b", Fields: []sample.Field{{Name: "bin", Data: large[:1<<20]}, {Name: "cls", Data: []byte("8")}}},
+	})
+	var asked []int64
+	n := 0
+	for l, err := range (Container{}).Load(bytes.NewReader(archive), func(field string, old []byte, n int64) ([]byte, error) {
+		if field == "bin" {
+			asked = append(asked, n)
+		}
+		return append(old, make([]byte, n-int64(len(old)))...), nil
+	}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := large[:len(l.Sample.Fields[0].Data)]; !bytes.Equal(l.Sample.Fields[0].Data, want) || !samePlace(&l.Placement, &places[n]) {
+			t.Errorf("sample %q differs", l.Key)
+		}
+		n++
+	}
+	if want := []int64{4 << 20, 16 << 20, 21 << 20, 1 << 20}; n != 2 || !slices.Equal(asked, want) {
+		t.Errorf("%d samples; room was asked for %d bytes, want %d", n, asked, want)
+	}
+
+	// Without the large fields.
+	r := &skipping{Reader: bytes.NewReader(archive)}
+	var cls string
+	for l, err := range (Container{}).Load(r, func(field string, _ []byte, n int64) ([]byte, error) {
+		if field == "bin" {
+			return nil, nil
+		}
+		return make([]byte, n), nil
+	}) {
+		if err != nil || l.Sample.Fields[0].Data != nil || l.Placement.Fields[0].Size < 1<<20 || l.Sample.Fields[1].Name != "cls" {
+			t.Fatalf("%v, %v", l, err)
+		}
+		cls += string(l.Sample.Fields[1].Data)
+	}
+	if cls != "78" || r.read > 300<<10 {
+		t.Errorf("cls are %q; %d bytes were read of %d", cls, r.read, len(archive))
+	}
+	// Skipping must not hide that the archive is cut.
+	for _, end := range []int{len(large) / 2, len(large) + 600, len(archive) - 512*5} {
+		r := &skipping{Reader: bytes.NewReader(archive[:end])}
+		var last error
+		for _, last = range (Container{}).Load(r, func(string, []byte, int64) ([]byte, error) { return nil, nil }) {
+		}
+		if !errors.Is(last, shard.ErrTruncated) {
+			t.Errorf("cut at %d: %v", end, last)
+		}
+	}
+	fault := errors.New("no room")
+	for _, err := range (Container{}).Load(bytes.NewReader(archive), func(string, []byte, int64) ([]byte, error) { return nil, fault }) {
+		if err != fault {
+			t.Errorf("%v, want %v", err, fault)
+		}
+	}
+}
+
+type skipping struct {
+	*bytes.Reader
+	read int
+}
+
+func (s *skipping) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.read += n
+	return n, err
+}
+
+func (s *skipping) Skip(n int64) (int64, error) {
+	if left := int64(s.Len()); n > left {
+		s.Reader.Seek(0, io.SeekEnd)
+		return left, io.EOF
+	}
+	_, err := s.Seek(n, io.SeekCurrent)
+	return n, err
 }

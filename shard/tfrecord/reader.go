@@ -89,43 +89,101 @@ func parse(frame []byte, offset int64) (*shard.Located, error) {
 	return &located, nil
 }
 
-// nextFrame returns the next record, checked against its checksums, without
-// consuming it; nil at the end.
-func nextFrame(in *stream.Window, limit int64) ([]byte, error) {
+// load is scan into the caller's memory.
+func load(r io.Reader, room shard.Room, yield func(*shard.Located, error) bool) {
+	in := stream.NewSmallWindow(r)
+	p := parser{reuse: true, intern: make(map[string]string), legal: make(map[string]bool)}
+	for {
+		in.Drop()
+		offset := in.Offset
+		n, err := frameLength(in, math.MaxInt64)
+		if err == nil && n > 0 {
+			var frame []byte
+			if frame, err = loadFrame(in, n, room); err == nil {
+				err = p.parse(frame, offset)
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if n == 0 || !yield(&p.out, nil) {
+			return
+		}
+	}
+}
+
+// loadFrame consumes a record of n bytes, checked against its checksum.
+func loadFrame(in *stream.Window, n int, room shard.Room) ([]byte, error) {
+	offset := in.Offset
+	frame, err := room("", nil, int64(min(n, shard.FirstRoom)))
+	for have := 0; err == nil; {
+		var got int
+		got, err = in.ReadFull(frame[have:])
+		if have += got; err != nil {
+			return nil, cut(err, offset, offset+int64(have), fmt.Sprintf("the %d bytes", n))
+		}
+		if have == n {
+			return frame, verifyFrame(frame, offset)
+		}
+		frame, err = room("", frame, min(int64(n), 4*int64(have)))
+	}
+	return nil, err
+}
+
+// cut says that the file ends at an offset, within a part of the record at begin.
+func cut(err error, begin, at int64, within string) error {
+	if err == io.EOF {
+		err = shard.ErrTruncated
+	}
+	return fmt.Errorf("tfrecord at offset %d: within %s of the record that begins at %d: %w", at, within, begin, err)
+}
+
+// frameLength returns the length of the next record, frame and all; 0 at the end.
+func frameLength(in *stream.Window, limit int64) (int, error) {
 	offset := in.Offset
 	head, err := in.Peek(headSize)
 	if err == io.EOF && len(head) == 0 {
-		return nil, nil
-	}
-	cut := func(within string, have int) error {
-		if err == io.EOF {
-			err = shard.ErrTruncated
-		}
-		return fmt.Errorf("tfrecord at offset %d: within %s of the record that begins at %d: %w", offset+int64(have), within, offset, err)
+		return 0, nil
 	}
 	if err != nil {
-		return nil, cut("the head", len(head))
+		return 0, cut(err, offset, offset+int64(len(head)), "the head")
 	}
 	length := binary.LittleEndian.Uint64(head)
 	if mask(crc32.Checksum(head[:8], castagnoli)) != binary.LittleEndian.Uint32(head[8:]) {
 		if offset == 0 && head[0] == 0x1f && head[1] == 0x8b {
-			return nil, formatError(0, "this is gzip, not a record; a compressed file's name ends in .gz")
+			return 0, formatError(0, "this is gzip, not a record; a compressed file's name ends in .gz")
 		}
-		return nil, fmt.Errorf("tfrecord at offset %d: the record's length: %w", offset, shard.ErrChecksum)
+		return 0, fmt.Errorf("tfrecord at offset %d: the record's length: %w", offset, shard.ErrChecksum)
 	}
 	if most := min(limit, math.MaxInt) - frameSize; most < 0 || length > uint64(most) {
-		return nil, unsupported(offset, "a record of %d bytes, more than the limit of %d", length, limit)
+		return 0, unsupported(offset, "a record of %d bytes, more than the limit of %d", length, limit)
 	}
-	n := int(length) + frameSize
+	return int(length) + frameSize, nil
+}
+
+// verifyFrame compares a record at an offset with the checksum of its data.
+func verifyFrame(frame []byte, offset int64) error {
+	n := len(frame)
+	if mask(crc32.Checksum(frame[headSize:n-4], castagnoli)) != binary.LittleEndian.Uint32(frame[n-4:]) {
+		return fmt.Errorf("tfrecord at offset %d: the data of the record that begins at %d: %w", offset+headSize, offset, shard.ErrChecksum)
+	}
+	return nil
+}
+
+// nextFrame returns the next record, checked against its checksums, without
+// consuming it; nil at the end.
+func nextFrame(in *stream.Window, limit int64) ([]byte, error) {
+	offset := in.Offset
+	n, err := frameLength(in, limit)
+	if n == 0 || err != nil {
+		return nil, err
+	}
 	frame, err := in.Peek(n)
 	if err != nil {
-		return nil, cut(fmt.Sprintf("the %d bytes", n), len(frame))
+		return nil, cut(err, offset, offset+int64(len(frame)), fmt.Sprintf("the %d bytes", n))
 	}
-	data := frame[headSize : n-4]
-	if mask(crc32.Checksum(data, castagnoli)) != binary.LittleEndian.Uint32(frame[n-4:]) {
-		return nil, fmt.Errorf("tfrecord at offset %d: the data of the record that begins at %d: %w", offset+headSize, offset, shard.ErrChecksum)
-	}
-	return frame, nil
+	return frame, verifyFrame(frame, offset)
 }
 
 // parse makes p.out of a record, whose frame lies at offset.

@@ -96,6 +96,11 @@ func (Container) Scan(r io.Reader, limit int64) iter.Seq2[*shard.Located, error]
 	return func(yield func(*shard.Located, error) bool) { scan(r, limit, yield) }
 }
 
+// Load yields the samples of the records in r. See shard.Container.
+func (Container) Load(r io.Reader, room shard.Room) iter.Seq2[*shard.Located, error] {
+	return func(yield func(*shard.Located, error) bool) { load(r, room, yield) }
+}
+
 // Parse parses one record, frame and all. See shard.Container.
 func (Container) Parse(frame []byte, offset int64) (*shard.Located, error) {
 	return parse(frame, offset)

@@ -51,14 +51,59 @@ func clone(l *shard.Located) shard.Located {
 	return c
 }
 
+// scanAll collects what Scan yields. Of what is in memory, Load must yield the same,
+// with the same error.
 func scanAll(r io.Reader, limit int64) (all []shard.Located, err error) {
-	for l, err := range (Container{}).Scan(r, limit) {
-		if err != nil {
-			return all, err
+	var file []byte
+	if b, ok := r.(*bytes.Reader); ok {
+		file, _ = io.ReadAll(b)
+		b.Reset(file)
+	}
+	for l, e := range (Container{}).Scan(r, limit) {
+		if err = e; e != nil {
+			break
 		}
 		all = append(all, clone(l))
 	}
-	return all, nil
+	if file != nil {
+		if differs := sameAsLoad(file, all, err); differs != nil {
+			return nil, differs
+		}
+	}
+	return all, err
+}
+
+// sameAsLoad compares what Scan yields of a file with what Load does. Load knows no
+// limit, and leaves it to the caller to find fields that come twice.
+func sameAsLoad(file []byte, all []shard.Located, want error) error {
+	more := want != nil && (strings.Contains(want.Error(), "twice") || strings.Contains(want.Error(), "limit"))
+	n := 0
+	asked := int64(0)
+	room := func(_ string, old []byte, n int64) ([]byte, error) {
+		if len(old) == 0 && n > shard.FirstRoom || len(old) > 0 && n > 4*int64(len(old)) {
+			return nil, fmt.Errorf("asks for %d bytes, having %d", n, len(old))
+		}
+		asked += n - int64(len(old))
+		return append(make([]byte, 0, n), old...)[:n], nil
+	}
+	for l, err := range (Container{}).Load(bytes.NewReader(file), room) {
+		switch {
+		case more && n == len(all):
+			return nil
+		case err != nil && (want == nil || err.Error() != want.Error()):
+			return fmt.Errorf("Load: %v, Scan: %v", err, want)
+		case err != nil:
+			want = nil
+		case n == len(all) || !equal(&l.Sample, &all[n].Sample) || !samePlace(&l.Placement, &all[n].Placement):
+			return fmt.Errorf("Load: sample %d is %q at %d, not as Scan has it", n, l.Key, l.Offset)
+		default:
+			n++
+		}
+	}
+	if want != nil && !more || n != len(all) || asked > int64(len(file))+shard.FirstRoom {
+		return fmt.Errorf("Load has %d samples, Scan %d (%v); it asks for %d bytes", n, len(all), want, asked)
+	}
+	return nil
 }
 
 func equal(a, b *sample.Sample) bool {

@@ -35,6 +35,9 @@ func TestWindow(t *testing.T) {
 			reader, want = io.MultiReader(reader, iotest.ErrReader(fault)), fault
 		}
 		w := NewWindow(reader)
+		if seed%3 == 1 {
+			w = NewSmallWindow(reader)
+		}
 		if seed == 4 {
 			w = WindowOf(data, 0)
 		}
@@ -54,6 +57,18 @@ func TestWindow(t *testing.T) {
 				kept = kept[:0]
 			case op == 1:
 				if err = w.Skip(int64(n)); err == nil {
+					at += int64(n)
+				}
+			case op == 2:
+				p := make([]byte, n)
+				var got int
+				got, err = w.ReadFull(p)
+				if !bytes.HasPrefix(data[at:], p[:got]) || err == nil && got != n {
+					t.Fatalf("seed %d: ReadFull(%d) at %d gives other bytes", seed, n, at)
+				}
+				w.Drop()
+				kept = kept[:0]
+				if err == nil {
 					at += int64(n)
 				}
 			default:

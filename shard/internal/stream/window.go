@@ -24,10 +24,25 @@ type Window struct {
 	buf                   []byte
 	start, keep, pos, end int
 	err                   error // of r, behind buf[:end]
+	small                 bool
+}
+
+// Skipper is a reader that can move past bytes without reading them. It moves by less
+// than n only with an error, which is io.EOF at the end.
+type Skipper interface {
+	Skip(n int64) (int64, error)
 }
 
 // NewWindow returns a window over what r reads.
 func NewWindow(r io.Reader) *Window { return &Window{r: r, buf: make([]byte, firstSize)} }
+
+// NewSmallWindow is NewWindow for who reads most with ReadFull: it grows beyond 64 KiB
+// only with what is kept and asked for.
+func NewSmallWindow(r io.Reader) *Window {
+	w := NewWindow(r)
+	w.small = true
+	return w
+}
 
 // WindowOf returns a window over frame, which lies at offset.
 func WindowOf(frame []byte, offset int64) *Window {
@@ -72,7 +87,41 @@ func (w *Window) Kept() []byte { return w.buf[w.start:w.keep:w.keep] }
 // Available is how many bytes can be consumed without reading.
 func (w *Window) Available() int { return w.end - w.pos }
 
-// Skip consumes n bytes without holding them.
+// ReadFull fills p with the next bytes and consumes them; what is not in the window
+// already is read straight into p. It returns how many came; fewer with the error of
+// the reader, which is io.EOF at its end. It ends what is kept.
+func (w *Window) ReadFull(p []byte) (n int, err error) {
+	n = copy(p, w.buf[w.pos:w.end])
+	w.Consume(n)
+	if n == len(p) {
+		return n, nil
+	}
+	w.pos, w.end = 0, 0
+	w.Drop()
+	idle := 0
+	for n < len(p) && w.err == nil {
+		if w.r == nil {
+			w.err = io.EOF
+			break
+		}
+		var m int
+		m, w.err = w.r.Read(p[n:])
+		n += m
+		w.Offset += int64(m)
+		if idle++; m > 0 {
+			idle = 0
+		} else if idle == 100 && w.err == nil {
+			w.err = io.ErrNoProgress
+		}
+	}
+	if n == len(p) {
+		return n, nil // an error behind it comes with the next call
+	}
+	return n, w.err
+}
+
+// Skip consumes n bytes without holding them, and without reading them where the
+// reader is a Skipper.
 func (w *Window) Skip(n int64) error {
 	for {
 		have := int64(w.end - w.pos)
@@ -82,6 +131,12 @@ func (w *Window) Skip(n int64) error {
 		}
 		n -= have
 		w.Consume(int(have))
+		if s, ok := w.r.(Skipper); ok && w.err == nil && n > int64(len(w.buf)/4) {
+			var m int64
+			m, w.err = s.Skip(n)
+			n -= m
+			w.Offset += m
+		}
 		if w.err != nil {
 			return w.err
 		}
@@ -117,7 +172,7 @@ func (w *Window) fill(room int) {
 		n := copy(w.buf, w.buf[w.start:w.keep])
 		m := copy(w.buf[n:], w.buf[w.pos:w.end])
 		w.start, w.keep, w.pos, w.end = 0, n, n, n+m
-		if w.end > len(w.buf)/4*3 || len(w.buf) < windowSize {
+		if w.end > len(w.buf)/4*3 || len(w.buf) < windowSize && !w.small {
 			buf := make([]byte, 2*len(w.buf))
 			copy(buf, w.buf[:w.end])
 			w.buf = buf
