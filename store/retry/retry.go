@@ -208,6 +208,54 @@ func (s *Store) call(ctx context.Context, op, name string) *call {
 	return &call{s: s, ctx: ctx, op: op, name: name, start: time.Now()}
 }
 
+// where names what is called.
+func (c *call) where() string {
+	if c.s.Store == nil {
+		return c.name
+	}
+	return c.s.URL() + "/" + c.name
+}
+
+// Calls try again, in the same way, what is no call of a store: the answer to a
+// request that is read as a stream, for one. They are safe for concurrent use.
+type Calls struct{ s Store }
+
+// NewCalls returns calls under c. The error is that c is not valid.
+func NewCalls(c Config) (*Calls, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &Calls{Store{c: c.withDefaults()}}, nil
+}
+
+// Config is what was given to NewCalls, with defaults.
+func (c *Calls) Config() Config { return c.s.c }
+
+// Stats returns the counters as they are now.
+func (c *Calls) Stats() Stats { return c.s.Stats() }
+
+// Call is one call that is tried again, by one goroutine.
+type Call struct{ c *call }
+
+// Begin begins a call: op, a verb, of what name says.
+func (c *Calls) Begin(ctx context.Context, op, name string) *Call {
+	return &Call{c.s.call(ctx, op, name)}
+}
+
+// Attempt begins an attempt. continued says that it goes on behind what an earlier one
+// has brought.
+func (c *Call) Attempt(continued bool) {
+	c.c.attempt()
+	if continued {
+		c.c.s.continued.Add(1)
+	}
+}
+
+// Again waits for the time of the next attempt after one that failed with err, or
+// returns what the call fails with. got says that the attempt brought something;
+// stalled, that it was ended as it had no answer within Config.Timeout.
+func (c *Call) Again(err error, got, stalled bool) error { return c.c.again(err, got, stalled) }
+
 // attempt begins an attempt.
 func (c *call) attempt() {
 	c.attempts++
@@ -224,14 +272,14 @@ func (c *call) again(err error, got, stalled bool) error {
 	s := c.s
 	if ctxErr := c.ctx.Err(); ctxErr != nil {
 		if !errors.Is(err, ctxErr) {
-			err = fmt.Errorf("%s %s/%s: %w, after: %w", c.op, s.URL(), c.name, ctxErr, err)
+			err = fmt.Errorf("%s %s: %w, after: %w", c.op, c.where(), ctxErr, err)
 		}
 		return err
 	}
 	if stalled {
 		s.timeouts.Add(1)
 		// Not wrapped: the deadline in it is none of the caller's.
-		err = fmt.Errorf("%s %s/%s: %w: no answer within %v: %v", c.op, s.URL(), c.name, ErrStalled, s.c.Timeout, err) //nolint:errorlint // see above
+		err = fmt.Errorf("%s %s: %w: no answer within %v: %v", c.op, c.where(), ErrStalled, s.c.Timeout, err) //nolint:errorlint // see above
 	}
 	if s.final(err) {
 		return err
@@ -246,8 +294,8 @@ func (c *call) again(err error, got, stalled bool) error {
 			return err
 		}
 		s.gaveUp.Add(1)
-		return fmt.Errorf("%s %s/%s: given up after %d attempts in %v: %w",
-			c.op, s.URL(), c.name, c.attempts, time.Since(c.start).Round(time.Millisecond), err)
+		return fmt.Errorf("%s %s: given up after %d attempts in %v: %w",
+			c.op, c.where(), c.attempts, time.Since(c.start).Round(time.Millisecond), err)
 	}
 	timer := time.NewTimer(s.backoff(max(c.failures, 1)))
 	defer timer.Stop()
@@ -255,7 +303,7 @@ func (c *call) again(err error, got, stalled bool) error {
 	case <-timer.C:
 		return nil
 	case <-c.ctx.Done():
-		return fmt.Errorf("%s %s/%s: %w, after: %w", c.op, s.URL(), c.name, c.ctx.Err(), err)
+		return fmt.Errorf("%s %s: %w, after: %w", c.op, c.where(), c.ctx.Err(), err)
 	}
 }
 
