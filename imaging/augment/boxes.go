@@ -43,6 +43,14 @@ func (f BoxFilter) Validate() error {
 	return invalid("boxes", faults...)
 }
 
+// Keeps reports whether a box is large enough to keep. clipped is what shows of it,
+// whole what it would be if nothing were cut off.
+func (f BoxFilter) Keeps(clipped, whole Box) bool {
+	w, h, area := clipped.width(), clipped.height(), clipped.area()
+	// Written so that NaN fails.
+	return w > 0 && h > 0 && w >= f.MinSize && h >= f.MinSize && area >= f.MinArea && area >= f.MinVisibility*whole.area()
+}
+
 // Boxes maps boxes of a source of width x height in place, and clips them to the image
 // after each step, as torchvision does; under a Matrix a box becomes the upright one
 // round its four corners. It returns the boxes that the filter keeps, in order, and
@@ -52,20 +60,25 @@ func (g Geometry) Boxes(boxes []Box, kept []int, width, height int, f BoxFilter)
 	if err := g.Validate(width, height); err != nil {
 		return nil, kept, err
 	}
-	g = g.resolve(width, height)
-	forward, _ := g.Matrix.Inverse()
 	n := 0
 	for i, b := range boxes {
-		clipped, whole := g.box(b, &forward, true), g.box(b, &forward, false)
-		w, h, area := clipped.width(), clipped.height(), clipped.area()
-		// Written so that NaN fails.
-		if w > 0 && h > 0 && w >= f.MinSize && h >= f.MinSize && area >= f.MinArea && area >= f.MinVisibility*whole.area() {
+		clipped, whole := g.Box(b, b, width, height)
+		if f.Keeps(clipped, whole) {
 			boxes[n] = clipped
 			kept = append(kept, i)
 			n++
 		}
 	}
 	return boxes[:n], kept, nil
+}
+
+// Box maps one box, as Boxes does: what still shows of it after the geometries before
+// this one, and what it would be if they had cut nothing off, each to the same of the
+// result. g must be valid for a source of width x height.
+func (g Geometry) Box(clipped, whole Box, width, height int) (Box, Box) {
+	g = g.resolve(width, height)
+	forward, _ := g.Matrix.Inverse()
+	return g.box(clipped, &forward, true), g.box(whole, &forward, false)
 }
 
 func (g *Geometry) box(b Box, forward *Matrix, clip bool) Box {

@@ -87,6 +87,17 @@ func affine(cx, cy, degrees, tx, ty, scale, shearX, shearY float64) Matrix {
 	return m
 }
 
+// Matrix returns the map of an operation that moves the pixels of an image of width x
+// height, so that it can go into a [Geometry] which masks and boxes share; ok is false
+// for all other operations, and for a Value that is out of all bounds.
+func (o Op) Matrix(width, height int) (m Matrix, ok bool) {
+	if o.Kind < ShearX || o.Kind > Rotate {
+		return Matrix{}, false
+	}
+	m, err := o.matrix(width, height)
+	return m, err == nil
+}
+
 // matrix is the map of an operation that moves pixels.
 func (o Op) matrix(width, height int) (Matrix, error) {
 	const degree = 180 / math.Pi

@@ -56,7 +56,7 @@ func Example() {
 	}
 	batch := make([]float32, 8*3*224*224)
 	place := batch[2*3*224*224:][:3*224*224] // the third sample's
-	if err := tensor.PutFloat32(place, &small, tensor.NCHW, flip, table); err != nil {
+	if err := tensor.PutFloat32(place, &small, tensor.NCHW, flip, false, table); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Printf("%.3f\n", place[0])

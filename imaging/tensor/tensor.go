@@ -101,18 +101,18 @@ func (n Normalize) Table() *Table {
 	return &t
 }
 
-// PutUint8 writes m to dst, the 3·Height·Width bytes of one sample in a batch;
-// mirrored left to right if flip is set.
-func PutUint8(dst []uint8, m *imaging.Image, layout Layout, flip bool) error {
+// PutUint8 writes m to dst, the 3·Height·Width bytes of one sample in a batch:
+// mirrored left to right if flipX is set, top to bottom if flipY is.
+func PutUint8(dst []uint8, m *imaging.Image, layout Layout, flipX, flipY bool) error {
 	if err := check(len(dst), m, layout); err != nil {
 		return err
 	}
 	w, plane := m.Width, m.Width*m.Height
 	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*w]
+		row := rowOf(m, y, flipY)
 		if layout == NCHW {
 			r, g, b := dst[y*w:][:w], dst[plane+y*w:][:w], dst[2*plane+y*w:][:w]
-			if flip {
+			if flipX {
 				for x := w - 1; x >= 0; x-- {
 					r[x], g[x], b[x] = row[0], row[1], row[2]
 					row = row[3:]
@@ -126,7 +126,7 @@ func PutUint8(dst []uint8, m *imaging.Image, layout Layout, flip bool) error {
 			continue
 		}
 		out := dst[3*y*w:][:3*w]
-		if !flip {
+		if !flipX {
 			copy(out, row)
 			continue
 		}
@@ -140,16 +140,16 @@ func PutUint8(dst []uint8, m *imaging.Image, layout Layout, flip bool) error {
 
 // PutFloat32 does the same with 3·Height·Width floats, each the table's for its
 // channel and byte.
-func PutFloat32(dst []float32, m *imaging.Image, layout Layout, flip bool, t *Table) error {
+func PutFloat32(dst []float32, m *imaging.Image, layout Layout, flipX, flipY bool, t *Table) error {
 	if err := check(len(dst), m, layout); err != nil {
 		return err
 	}
 	w, plane := m.Width, m.Width*m.Height
 	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*w]
+		row := rowOf(m, y, flipY)
 		if layout == NCHW {
 			r, g, b := dst[y*w:][:w], dst[plane+y*w:][:w], dst[2*plane+y*w:][:w]
-			if flip {
+			if flipX {
 				for x := w - 1; x >= 0; x-- {
 					r[x], g[x], b[x] = t[0][row[0]], t[1][row[1]], t[2][row[2]]
 					row = row[3:]
@@ -165,7 +165,7 @@ func PutFloat32(dst []float32, m *imaging.Image, layout Layout, flip bool, t *Ta
 		out := dst[3*y*w:][:3*w]
 		for x := 0; x < len(row); x += 3 {
 			at := x
-			if flip {
+			if flipX {
 				at = len(row) - 3 - x
 			}
 			p, q := row[x:x+3], out[at:at+3]
@@ -173,6 +173,14 @@ func PutFloat32(dst []float32, m *imaging.Image, layout Layout, flip bool, t *Ta
 		}
 	}
 	return nil
+}
+
+// rowOf returns the row of m that is to be row y.
+func rowOf(m *imaging.Image, y int, flipY bool) []uint8 {
+	if flipY {
+		y = m.Height - 1 - y
+	}
+	return m.Pix[y*m.Stride:][:3*m.Width]
 }
 
 func check(n int, m *imaging.Image, layout Layout) error {

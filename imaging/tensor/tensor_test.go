@@ -35,27 +35,31 @@ func TestPutPlacesEveryPixel(t *testing.T) {
 		m := sample(size[0], size[1])
 		w, h := m.Width, m.Height
 		for _, layout := range []Layout{NCHW, NHWC} {
-			for _, flip := range []bool{false, true} {
+			for flips := range 4 {
+				flipX, flipY := flips&1 != 0, flips&2 != 0
 				bytes, floats := make([]uint8, 3*w*h), make([]float32, 3*w*h)
-				if err := PutUint8(bytes, m, layout, flip); err != nil {
+				if err := PutUint8(bytes, m, layout, flipX, flipY); err != nil {
 					t.Fatal(err)
 				}
-				if err := PutFloat32(floats, m, layout, flip, table); err != nil {
+				if err := PutFloat32(floats, m, layout, flipX, flipY, table); err != nil {
 					t.Fatal(err)
 				}
 				for y := range h {
 					for x := range w {
 						for c := range 3 {
-							from := x
-							if flip {
-								from = w - 1 - x
+							column, row := x, y
+							if flipX {
+								column = w - 1 - x
 							}
-							v := m.Pix[y*m.Stride+3*from+c]
+							if flipY {
+								row = h - 1 - y
+							}
+							v := m.Pix[row*m.Stride+3*column+c]
 							if got := bytes[at(layout, w, h, x, y, c)]; got != v {
-								t.Fatalf("%v flip %v: byte (%d, %d, %d) is %d; want %d", layout, flip, x, y, c, got, v)
+								t.Fatalf("%v flips %d: byte (%d, %d, %d) is %d; want %d", layout, flips, x, y, c, got, v)
 							}
 							if got := floats[at(layout, w, h, x, y, c)]; got != table[c][v] {
-								t.Fatalf("%v flip %v: float (%d, %d, %d) is %v; want %v", layout, flip, x, y, c, got, table[c][v])
+								t.Fatalf("%v flips %d: float (%d, %d, %d) is %v; want %v", layout, flips, x, y, c, got, table[c][v])
 							}
 						}
 					}
@@ -98,12 +102,12 @@ sys.stdout.buffer.write(v.astype("<f4").tobytes())
 func TestPutRefusesWhatDoesNotFit(t *testing.T) {
 	m := sample(4, 4)
 	for name, err := range map[string]error{
-		"too small":   PutUint8(make([]uint8, 47), m, NCHW, false),
-		"too large":   PutFloat32(make([]float32, 49), m, NHWC, false, Normalize{}.Table()),
-		"no layout":   PutUint8(make([]uint8, 48), m, 7, false),
-		"empty image": PutUint8(nil, &imaging.Image{}, NCHW, false),
-		"short rows":  PutUint8(make([]uint8, 48), &imaging.Image{Pix: make([]uint8, 48), Width: 4, Height: 4, Stride: 11}, NCHW, false),
-		"short image": PutUint8(make([]uint8, 48), &imaging.Image{Pix: make([]uint8, 47), Width: 4, Height: 4, Stride: 12}, NCHW, false),
+		"too small":   PutUint8(make([]uint8, 47), m, NCHW, false, false),
+		"too large":   PutFloat32(make([]float32, 49), m, NHWC, false, false, Normalize{}.Table()),
+		"no layout":   PutUint8(make([]uint8, 48), m, 7, false, false),
+		"empty image": PutUint8(nil, &imaging.Image{}, NCHW, false, false),
+		"short rows":  PutUint8(make([]uint8, 48), &imaging.Image{Pix: make([]uint8, 48), Width: 4, Height: 4, Stride: 11}, NCHW, false, false),
+		"short image": PutUint8(make([]uint8, 48), &imaging.Image{Pix: make([]uint8, 47), Width: 4, Height: 4, Stride: 12}, NCHW, false, false),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)
@@ -156,7 +160,7 @@ func BenchmarkPut(b *testing.B) {
 			b.Run(fmt.Sprintf("uint8/%v/flip=%v", layout, flip), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := PutUint8(bytes, m, layout, flip); err != nil {
+					if err := PutUint8(bytes, m, layout, flip, false); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -164,7 +168,7 @@ func BenchmarkPut(b *testing.B) {
 			b.Run(fmt.Sprintf("float32/%v/flip=%v", layout, flip), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := PutFloat32(floats, m, layout, flip, table); err != nil {
+					if err := PutFloat32(floats, m, layout, flip, false, table); err != nil {
 						b.Fatal(err)
 					}
 				}

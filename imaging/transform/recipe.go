@@ -1,0 +1,480 @@
+package transform
+
+import (
+	"fmt"
+	"math"
+
+	"shardify/imaging"
+	"shardify/imaging/augment"
+	"shardify/imaging/resize"
+)
+
+// Recipe is what is done to one image, its masks and its boxes, with everything drawn.
+// [Program.Draw] writes it; the zero value is ready for that, keeps its memory from one
+// image to the next, and may be used by one goroutine at a time.
+//
+// It is stages, one after the other. In each, the geometry makes an image of what the
+// stage before made, and then the paints change colours in place. Flips are not done
+// until the end, or until something comes that does not commute with them: until then
+// the stages make the mirror image of what the transforms describe.
+type Recipe struct {
+	rand          augment.Rand
+	maxPixels     int64
+	width, height int // of the source
+	stages        []stage
+	paints        []paint
+	flipX, flipY  bool
+	drawn         augment.Ops // memory for RandAugment
+}
+
+// stage is a geometry and the paints behind it.
+type stage struct {
+	geometry augment.Geometry
+	look     augment.Look
+	// Of what goes in and what comes out.
+	width, height       int
+	outWidth, outHeight int
+	from, to            int // its paints
+}
+
+// paint is an operation on colours: an Op, or where its Region is not empty an Erasing.
+type paint struct {
+	op      augment.Op
+	erasing augment.Erasing
+}
+
+// begin starts a recipe for an image of width x height.
+func (r *Recipe) begin(width, height int) {
+	r.width, r.height = width, height
+	r.paints = r.paints[:0]
+	r.flipX, r.flipY = false, false
+	r.stages = append(r.stages[:0], stage{width: width, height: height, outWidth: width, outHeight: height})
+}
+
+// Size returns the dimensions of the result; 0, 0 for a recipe that is empty.
+func (r *Recipe) Size() (width, height int) {
+	if len(r.stages) == 0 {
+		return 0, 0
+	}
+	s := r.last()
+	return s.outWidth, s.outHeight
+}
+
+func (r *Recipe) last() *stage { return &r.stages[len(r.stages)-1] }
+
+// push ends the last stage and begins another.
+func (r *Recipe) push() (*stage, error) {
+	s := r.last()
+	if err := r.check(s); err != nil {
+		return nil, err
+	}
+	w, h, n := s.outWidth, s.outHeight, len(r.paints)
+	r.stages = append(r.stages, stage{width: w, height: h, outWidth: w, outHeight: h, from: n, to: n})
+	return r.last(), nil
+}
+
+// check makes sure that a stage takes no memory beyond the bound.
+func (r *Recipe) check(s *stage) error {
+	fits := func(w, h int) error {
+		if int64(w)*int64(h) > r.maxPixels {
+			return fmt.Errorf("%w: an image of %d x %d would become one of %d x %d; the bound (max_pixels) is %d",
+				imaging.ErrTooLarge, r.width, r.height, w, h, r.maxPixels)
+		}
+		return nil
+	}
+	// Mirrored padding is made from the whole of what is scaled.
+	if s.padded() && s.geometry.PaddingMode != augment.Constant {
+		if err := fits(s.scaled()); err != nil {
+			return err
+		}
+	}
+	return fits(s.outWidth, s.outHeight)
+}
+
+// crop returns the part of the stage's image that is looked at.
+func (s *stage) crop() augment.Region {
+	if s.geometry.Crop == (augment.Region{}) {
+		return augment.Region{Width: s.width, Height: s.height}
+	}
+	return s.geometry.Crop
+}
+
+// scaled returns to what that is scaled.
+func (s *stage) scaled() (width, height int) {
+	if s.geometry.Width == 0 {
+		c := s.crop()
+		return c.Width, c.Height
+	}
+	return s.geometry.Width, s.geometry.Height
+}
+
+// window returns the part of that which is shown.
+func (s *stage) window() augment.Region {
+	if s.geometry.Window == (augment.Region{}) {
+		w, h := s.scaled()
+		return augment.Region{Width: w, Height: h}
+	}
+	return s.geometry.Window
+}
+
+// padded says that the window reaches beyond what there is.
+func (s *stage) padded() bool {
+	w, h := s.scaled()
+	return !within(s.window(), w, h)
+}
+
+// within says that a region lies within width x height.
+func within(r augment.Region, width, height int) bool {
+	return r.X >= 0 && r.Y >= 0 && r.X+r.Width <= width && r.Y+r.Height <= height
+}
+
+// moves says that the stage's geometry does more than to cut out a part.
+func (s *stage) moves() bool {
+	g := &s.geometry
+	return g.Width != 0 || g.Window != (augment.Region{}) || g.FlipX || g.FlipY || g.Matrix != (augment.Matrix{})
+}
+
+// open returns a stage whose geometry can take another step: the last one, if nothing
+// stands behind the steps that it has.
+func (r *Recipe) open() (*stage, error) {
+	s := r.last()
+	if g := &s.geometry; s.from < s.to || g.FlipX || g.FlipY || g.Matrix != (augment.Matrix{}) {
+		return r.push()
+	}
+	return s, nil
+}
+
+// cut keeps a part of the image, which may reach beyond it.
+func (r *Recipe) cut(part augment.Region, mode augment.PaddingMode, fill augment.Color) error {
+	width, height := r.Size()
+	if part == (augment.Region{Width: width, Height: height}) {
+		return nil
+	}
+	// In the mirror image the part lies elsewhere.
+	if r.flipX {
+		part.X = width - part.X - part.Width
+	}
+	if r.flipY {
+		part.Y = height - part.Y - part.Height
+	}
+	s, err := r.open()
+	if err != nil {
+		return err
+	}
+	inside := within(part, width, height)
+	if sw, sh := s.scaled(); !inside && s.window() != (augment.Region{Width: sw, Height: sh}) {
+		// What lies beyond the window is not what lies beyond the image.
+		if s, err = r.push(); err != nil {
+			return err
+		}
+	}
+	g := &s.geometry
+	if inside && g.Width == 0 && g.Window == (augment.Region{}) {
+		c := s.crop()
+		g.Crop = augment.Region{X: c.X + part.X, Y: c.Y + part.Y, Width: part.Width, Height: part.Height}
+	} else {
+		w := s.window()
+		g.Window = augment.Region{X: w.X + part.X, Y: w.Y + part.Y, Width: part.Width, Height: part.Height}
+		if !inside {
+			g.PaddingMode, s.look.Fill = mode, fill
+		}
+	}
+	s.outWidth, s.outHeight = part.Width, part.Height
+	return nil
+}
+
+// maxScaled bounds the sides to which an image is scaled, of which only a part may be
+// made: that of package augment.
+const maxScaled = 1 << 24
+
+// scale makes the image width x height.
+func (r *Recipe) scale(width, height int, f resize.Filter) error {
+	if w, h := r.Size(); w == width && h == height {
+		return nil
+	}
+	if width > maxScaled || height > maxScaled {
+		return fmt.Errorf("%w: an image of %d x %d would be scaled to %d x %d; the bound is %d a side",
+			imaging.ErrTooLarge, r.width, r.height, width, height, maxScaled)
+	}
+	s, err := r.open()
+	if err != nil {
+		return err
+	}
+	if s.geometry.Width != 0 || s.geometry.Window != (augment.Region{}) {
+		if s, err = r.push(); err != nil {
+			return err
+		}
+	}
+	s.geometry.Width, s.geometry.Height = width, height
+	s.look.Filter = f
+	s.outWidth, s.outHeight = width, height
+	return nil
+}
+
+// warp maps the image.
+func (r *Recipe) warp(w augment.Warp) error {
+	if w.Matrix == augment.IdentityMatrix {
+		return nil
+	}
+	s, err := r.open()
+	if err != nil {
+		return err
+	}
+	if s.padded() && s.look.Fill != w.Fill {
+		if s, err = r.push(); err != nil {
+			return err
+		}
+	}
+	r.mirror(s)
+	s.geometry.Matrix = w.Matrix
+	s.look.Interpolation, s.look.Fill = w.Interpolation, w.Fill
+	return nil
+}
+
+// mirror does the flips that are still to be done, in a stage that is open.
+func (r *Recipe) mirror(s *stage) {
+	s.geometry.FlipX, s.geometry.FlipY = r.flipX, r.flipY
+	r.flipX, r.flipY = false, false
+}
+
+// paint does an operation. One that moves pixels becomes geometry.
+func (r *Recipe) paint(op augment.Op) error {
+	if op.Kind == augment.Identity {
+		return nil
+	}
+	if m, ok := op.Matrix(r.Size()); ok {
+		return r.warp(augment.Warp{Matrix: m, Interpolation: op.Interpolation, Fill: op.Fill})
+	}
+	r.paints = append(r.paints, paint{op: op})
+	r.last().to = len(r.paints)
+	return nil
+}
+
+// erase paints over a part.
+func (r *Recipe) erase(e augment.Erasing) error {
+	if e.Region.Width == 0 || e.Region.Height == 0 {
+		return nil
+	}
+	switch {
+	case !r.flipX && !r.flipY:
+	case e.Value.Random: // noise mirrored is other noise
+		s, err := r.open()
+		if err != nil {
+			return err
+		}
+		r.mirror(s)
+	default:
+		w, h := r.Size()
+		if r.flipX {
+			e.Region.X = w - e.Region.X - e.Region.Width
+		}
+		if r.flipY {
+			e.Region.Y = h - e.Region.Y - e.Region.Height
+		}
+	}
+	r.paints = append(r.paints, paint{erasing: e})
+	r.last().to = len(r.paints)
+	return nil
+}
+
+func (r *Recipe) drawAll(l List) error {
+	for i := range l {
+		if err := r.drawAt(l, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Recipe) drawAt(l List, i int) error {
+	if err := l[i].draw(r); err != nil {
+		name, _ := nameOf(l[i])
+		return at(i, name, err)
+	}
+	return nil
+}
+
+// Source is what a recipe looks at of its source image: what a decoder needs to know
+// that makes no more than that.
+type Source struct {
+	// Region has all the pixels that the recipe looks at. Those outside may have any
+	// value.
+	Region augment.Region
+	// Crop is the part that is scaled to Width x Height as a first step (as large as
+	// itself where nothing is scaled), and of which as much is kept as Region says. An
+	// image that is decoded at a smaller scale is good enough as long as its Crop has
+	// Width x Height pixels at least, though not the same pixels.
+	Crop          augment.Region
+	Width, Height int
+}
+
+// Source returns what is looked at. It is known before the image is decoded. The recipe
+// must not be empty.
+func (r *Recipe) Source() Source {
+	s := &r.stages[0]
+	c, w := s.crop(), s.window()
+	src := Source{Region: c, Crop: c}
+	src.Width, src.Height = s.scaled()
+	if s.padded() && s.geometry.PaddingMode != augment.Constant {
+		return src
+	}
+	reach := s.look.Filter.Support()
+	src.Region.X, src.Region.Width = seen(c.X, c.Width, src.Width, w.X, w.Width, reach)
+	src.Region.Y, src.Region.Height = seen(c.Y, c.Height, src.Height, w.Y, w.Height, reach)
+	return src
+}
+
+// seen returns, along one axis, the pixels of the source that a filter sees to make
+// count pixels, from the one at from on, of a part of so many pixels at start that is
+// scaled.
+func seen(start, length, scaled, from, count int, reach float64) (first, n int) {
+	low, high := max(from, 0), min(from+count, scaled)
+	if low >= high {
+		return start, 1 // all padding; a decoder needs something to decode
+	}
+	step := float64(length) / float64(scaled)
+	if scaled == length {
+		reach = 0
+	}
+	reach *= max(step, 1)
+	a := max(int(math.Floor((float64(low)+0.5)*step-reach-0.5)), 0)
+	b := min(int(math.Ceil((float64(high)-0.5)*step+reach+0.5)), length)
+	return start + a, b - a
+}
+
+// Workspace is the memory in which recipes are carried out, kept between calls: the zero
+// value is ready, one goroutine may use it at a time, and once it has seen the largest
+// of its images nothing is allocated.
+type Workspace struct {
+	augment augment.Workspace
+	images  [2]imaging.Image
+	masks   [2]imaging.Mask
+	view    imaging.Image
+	mask    imaging.Mask
+}
+
+// View is the picture that a recipe makes, with flips that are still to be done: they
+// cost nothing where the picture is written elsewhere anyway (see package tensor).
+type View struct {
+	imaging.Image
+	// FlipX mirrors left to right, FlipY top to bottom.
+	FlipX, FlipY bool
+}
+
+// Image carries the recipe out on src, the image it was drawn for. The view lies in the
+// workspace, or is a part of src whose pixels may have been changed; it is valid until
+// either is used again.
+func (r *Recipe) Image(ws *Workspace, src *imaging.Image) (View, error) {
+	if err := r.fits("image", src.Width, src.Height); err != nil {
+		return View{}, err
+	}
+	ws.view = *src
+	next := 0
+	for i := range r.stages {
+		s := &r.stages[i]
+		if s.moves() {
+			out := &ws.images[next]
+			next ^= 1
+			if err := ws.augment.Image(out, &ws.view, s.geometry, s.look); err != nil {
+				return View{}, err
+			}
+			ws.view = *out
+		} else {
+			var err error
+			c := s.crop()
+			if ws.view, err = resize.Crop(&ws.view, c.X, c.Y, c.Width, c.Height); err != nil {
+				return View{}, err
+			}
+		}
+		for k := s.from; k < s.to; k++ {
+			p := &r.paints[k]
+			err := p.op.Apply(&ws.augment, &ws.view)
+			if err == nil && p.erasing.Region.Width > 0 {
+				err = p.erasing.Apply(&ws.augment, &ws.view)
+			}
+			if err != nil {
+				return View{}, err
+			}
+		}
+	}
+	return View{ws.view, r.flipX, r.flipY}, nil
+}
+
+// Mask writes to dst what becomes of src, a mask of the image that the recipe was drawn
+// for: every pixel is a copy of one of src's, or fill where it shows what lies beyond
+// the image, whatever the colour there. Flips are done. If dst has the dimensions of
+// the result, it is written where it lies, otherwise it takes memory as its Reset does.
+// dst and src must not share pixels; src stays as it is.
+func (r *Recipe) Mask(ws *Workspace, dst, src *imaging.Mask, fill uint8) error {
+	if err := r.fits("mask", src.Width, src.Height); err != nil {
+		return err
+	}
+	// What remains to be flipped goes into the last stage, unless that has a matrix,
+	// which comes after its flips.
+	last := len(r.stages) - 1
+	flips := augment.Geometry{FlipX: r.flipX, FlipY: r.flipY}
+	apart := (r.flipX || r.flipY) && r.stages[last].geometry.Matrix != (augment.Matrix{})
+	ws.mask = *src
+	next := 0
+	for i := range r.stages {
+		s := &r.stages[i]
+		g, out := s.geometry, dst
+		if i < last || apart {
+			if !s.moves() && g.Crop == (augment.Region{}) {
+				continue
+			}
+			out = &ws.masks[next]
+			next ^= 1
+		} else {
+			g.FlipX, g.FlipY = g.FlipX != flips.FlipX, g.FlipY != flips.FlipY
+		}
+		if err := ws.augment.Mask(out, &ws.mask, g, fill); err != nil {
+			return err
+		}
+		ws.mask = *out
+	}
+	if apart {
+		return ws.augment.Mask(dst, &ws.mask, flips, fill)
+	}
+	return nil
+}
+
+// Boxes maps boxes of the image that the recipe was drawn for, in place. Each is clipped
+// to what shows; see [augment.Geometry.Boxes]. It returns those that the filter keeps, in
+// order, and appends the number that each had to kept, by which labels can follow.
+func (r *Recipe) Boxes(boxes []augment.Box, kept []int, f augment.BoxFilter) ([]augment.Box, []int, error) {
+	for i := range r.stages {
+		s := &r.stages[i]
+		if err := s.geometry.Validate(s.width, s.height); err != nil {
+			return nil, kept, err
+		}
+	}
+	last := r.last()
+	flips := augment.Geometry{FlipX: r.flipX, FlipY: r.flipY}
+	n := 0
+	for i, b := range boxes {
+		clipped, whole := b, b
+		for k := range r.stages {
+			s := &r.stages[k]
+			clipped, whole = s.geometry.Box(clipped, whole, s.width, s.height)
+		}
+		clipped, whole = flips.Box(clipped, whole, last.outWidth, last.outHeight)
+		if f.Keeps(clipped, whole) {
+			boxes[n] = clipped
+			kept = append(kept, i)
+			n++
+		}
+	}
+	return boxes[:n], kept, nil
+}
+
+// fits says that something has the dimensions that the recipe was drawn for.
+func (r *Recipe) fits(what string, width, height int) error {
+	if len(r.stages) == 0 {
+		return fmt.Errorf("transform: the recipe is empty; Program.Draw makes one")
+	}
+	if width != r.width || height != r.height {
+		return fmt.Errorf("transform: a %s of %d x %d, where the recipe is for an image of %d x %d", what, width, height, r.width, r.height)
+	}
+	return nil
+}
