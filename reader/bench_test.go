@@ -9,6 +9,7 @@ import (
 
 	"shardify/dataset"
 	"shardify/dataset/datasettest"
+	"shardify/imaging/transform"
 	"shardify/internal/peers"
 	"shardify/sample"
 	"shardify/store/file"
@@ -79,9 +80,9 @@ func BenchmarkFetch(b *testing.B) {
 // The whole pipeline.
 func BenchmarkEpoch(b *testing.B) {
 	d := photographs(b, "tar")
-	for name, t := range map[string][]Transform{
-		"eval":  {{Resize: 256}, {CenterCrop: 224}},
-		"train": {{RandomResizedCrop: 224}, {RandomHorizontalFlip: 0.5}},
+	for name, t := range map[string]transform.List{
+		"eval":  {transform.Resize{Size: transform.Size{256}}, transform.CenterCrop{Size: transform.Size{224}}},
+		"train": {transform.RandomResizedCrop{Size: transform.Size{224}}, transform.RandomHorizontalFlip{}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			benchmark(b, d, Config{Transform: t, BatchSize: 64, Workers: 2})

@@ -51,10 +51,10 @@ func (j *job) show() {
 	c := &j.pass.reader.config
 	j.tensors = make([]Tensor, 0, 2)
 	if c.Decode == DecodeImage {
-		side := c.side()
-		shape := []int{j.n, side, side, 3}
+		width, height := j.pass.reader.program.Size()
+		shape := []int{j.n, height, width, 3}
 		if c.Layout == LayoutNCHW {
-			shape = []int{j.n, 3, side, side}
+			shape = []int{j.n, 3, height, width}
 		}
 		data := j.slab.data[:int64(j.n)*j.pass.imageBytes]
 		j.tensors = append(j.tensors, Tensor{Name: imageTensor, DType: c.DType, Shape: shape, Data: data})

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"shardify/imaging"
-	"shardify/imaging/resize"
 	"shardify/imaging/tensor"
+	"shardify/imaging/transform"
 	"shardify/sample"
 	"shardify/store/retry"
 )
@@ -45,9 +45,9 @@ type Config struct {
 	Decode Decode `json:"decode,omitempty"`
 	// Transform is what is done to each image, in this order; by default what
 	// ImageNet's models are evaluated with: Resize 256, CenterCrop 224. The result
-	// must have one size for all images, so one of RandomResizedCrop and
-	// CenterCrop must be there.
-	Transform []Transform `json:"transform,omitempty"`
+	// must have one size for all images, so a transform that sets the size must be
+	// there. Package imaging/transform has all of them; docs/transforms.md lists them.
+	Transform transform.List `json:"transform,omitempty"`
 	// DType and Layout are those of Batch.Images: by default DTypeUint8 and
 	// LayoutNCHW. Float32 without Normalize is 0 … 1.
 	DType  DType  `json:"dtype,omitempty"`
@@ -139,40 +139,6 @@ const (
 	OnBadSubstitute OnBad = "substitute"
 )
 
-// Transform is one step done to an image: exactly one of Resize, CenterCrop,
-// RandomResizedCrop, RandomHorizontalFlip and Normalize is set. Names and meaning
-// are those of torchvision.transforms.v2, with Pillow's resampling.
-type Transform struct {
-	// Resize scales the image so that its shorter side has so many pixels.
-	Resize int `json:"resize,omitempty"`
-	// CenterCrop cuts a square of so many pixels from the middle; what lies
-	// outside the image is black.
-	CenterCrop int `json:"center_crop,omitempty"`
-	// RandomResizedCrop cuts a random part and scales it to a square of so many
-	// pixels.
-	RandomResizedCrop int `json:"random_resized_crop,omitempty"`
-	// RandomHorizontalFlip mirrors the image with this probability.
-	RandomHorizontalFlip float64 `json:"random_horizontal_flip,omitempty"`
-	// Normalize subtracts a mean and divides by a deviation. It needs DTypeFloat32
-	// and comes last.
-	Normalize *Normalize `json:"normalize,omitempty"`
-
-	// Scale and Ratio, for RandomResizedCrop, bound the part's area as a fraction
-	// of the image's (by default 0.08 to 1) and its width by its height (by
-	// default 3/4 to 4/3).
-	Scale *[2]float64 `json:"scale,omitempty"`
-	Ratio *[2]float64 `json:"ratio,omitempty"`
-	// Interpolation, for Resize and RandomResizedCrop, is Pillow's filter; bilinear
-	// by default.
-	Interpolation resize.Filter `json:"interpolation,omitempty"`
-}
-
-// Normalize maps each channel x, in 0 … 1, to (x - Mean) / Std.
-type Normalize = tensor.Normalize
-
-// ImageNet is the mean and deviation that torchvision's models expect.
-var ImageNet = tensor.ImageNet
-
 // Order is the part of the configuration that decides the order of samples.
 func (c Config) Order() Order {
 	return Order{
@@ -195,7 +161,7 @@ func (c Config) withDefaults() Config {
 	c.MaxPixels = or(c.MaxPixels, imaging.DefaultMaxPixels)
 	c.Workers = or(c.Workers, runtime.GOMAXPROCS(0))
 	if c.Decode == DecodeImage && c.Transform == nil {
-		c.Transform = []Transform{{Resize: 256}, {CenterCrop: 224}}
+		c.Transform = transform.List{transform.Resize{Size: transform.Size{256}}, transform.CenterCrop{Size: transform.Size{224}}}
 	}
 	return c
 }
@@ -263,83 +229,17 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// maxSide bounds the size of the images in a batch.
-const maxSide = 1 << 14
-
+// validateTransform reports the faults of the transforms.
 func (c Config) validateTransform() (faults []error) {
-	side := 0
-	for i, t := range c.Transform {
-		fault := func(format string, args ...any) {
-			faults = append(faults, fmt.Errorf("transform %d: "+format, append([]any{i + 1}, args...)...))
-		}
-		set := 0
-		for name, size := range map[string]int{"resize": t.Resize, "center_crop": t.CenterCrop, "random_resized_crop": t.RandomResizedCrop} {
-			if size != 0 {
-				set++
-				if size < 0 || size > maxSide {
-					fault("%s: %d is not between 1 and %d", name, size, maxSide)
-				}
-			}
-		}
-		if p := t.RandomHorizontalFlip; p != 0 {
-			set++
-			if !(p > 0 && p <= 1) {
-				fault("random_horizontal_flip: %v is no probability", p)
-			}
-		}
-		if n := t.Normalize; n != nil {
-			set++
-			if err := n.Validate(); err != nil {
-				fault("normalize: %w", err)
-			}
-			if c.DType != DTypeFloat32 {
-				fault("normalize: makes fractions; set dtype to %q", DTypeFloat32)
-			}
-			if i != len(c.Transform)-1 {
-				fault("normalize: must come last")
-			}
-		}
-		if set != 1 {
-			fault("has %d of resize, center_crop, random_resized_crop, random_horizontal_flip and normalize; want one", set)
-		}
-		if _, err := t.Interpolation.MarshalText(); err != nil {
-			fault("interpolation: %w", err)
-		}
-		if t.Interpolation != resize.Bilinear && t.Resize == 0 && t.RandomResizedCrop == 0 {
-			fault("interpolation belongs to resize and random_resized_crop")
-		}
-		if (t.Scale != nil || t.Ratio != nil) && t.RandomResizedCrop == 0 {
-			fault("scale and ratio belong to random_resized_crop")
-		}
-		if err := t.crop().Validate(); err != nil {
-			fault("%w", err)
-		}
-		switch {
-		case t.CenterCrop > 0:
-			side = t.CenterCrop
-		case t.RandomResizedCrop > 0:
-			side = t.RandomResizedCrop
-		case t.Resize > 0 && side > 0:
-			side = t.Resize // a square stays one
-		}
+	p, err := c.compile()
+	if err != nil {
+		return []error{err}
 	}
-	if side == 0 {
-		faults = append(faults, errors.New("transform: images would differ in size; add center_crop or random_resized_crop"))
+	if w, _ := p.Size(); w == 0 {
+		faults = append(faults, errors.New("transform: images would differ in size; add a random_resized_crop, center_crop or random_crop, or a resize to [height, width]"))
+	}
+	if _, ok := p.Normalize(); ok && c.DType != DTypeFloat32 {
+		faults = append(faults, fmt.Errorf("transform %d: normalize: makes fractions; set dtype to %q", len(c.Transform), DTypeFloat32))
 	}
 	return faults
-}
-
-// side is the width and height of the images that Transform makes.
-func (c Config) side() (side int) {
-	for _, t := range c.Transform {
-		switch {
-		case t.CenterCrop > 0:
-			side = t.CenterCrop
-		case t.RandomResizedCrop > 0:
-			side = t.RandomResizedCrop
-		case t.Resize > 0 && side > 0:
-			side = t.Resize
-		}
-	}
-	return side
 }

@@ -21,7 +21,7 @@ type worker struct {
 
 // decode does what the tasks ask for until the pass is over.
 func (p *pass) decode() {
-	w := worker{pass: p, imager: newImager(&p.reader.config, imaging.Std)}
+	w := worker{pass: p, imager: newImager(&p.reader.config, p.reader.program, imaging.Std)}
 	for {
 		select {
 		case t := <-p.tasks:

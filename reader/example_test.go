@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"shardify/dataset/datasettest"
+	"shardify/imaging/transform"
 	"shardify/reader"
 	"shardify/store/file"
 )
@@ -30,7 +31,7 @@ func Example() {
 	data, err := reader.Open(ctx, dir, reader.Config{
 		BatchSize: 8,
 		Seed:      1,
-		Transform: []reader.Transform{{RandomResizedCrop: 32}, {RandomHorizontalFlip: 0.5}, {Normalize: &reader.ImageNet}},
+		Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{32}}, transform.RandomHorizontalFlip{}, transform.ImageNet},
 		DType:     reader.DTypeFloat32,
 	})
 	if err != nil {

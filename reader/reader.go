@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"shardify/dataset"
+	"shardify/imaging/transform"
 	"shardify/index"
 	"shardify/sample"
 	"shardify/shard"
@@ -39,6 +40,8 @@ type Reader struct {
 	wanted            wanted
 	// sequential: shards can only be read from front to back.
 	sequential bool
+	// program is Config.Transform; nil under DecodeNone.
+	program    *transform.Program
 	imageBytes int64
 	poolBytes  int64
 
@@ -141,6 +144,9 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	if r.config.MaxBad == 0 {
 		r.config.MaxBad = int(max(16, plan.Samples()/int64(r.config.World)/100))
 	}
+	if r.program, err = r.config.compile(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	if err := r.divideMemory(); err != nil {
 		return nil, err
 	}
@@ -190,8 +196,8 @@ func (r *Reader) chooseFields() error {
 func (r *Reader) divideMemory() error {
 	c := &r.config
 	if c.Decode == DecodeImage {
-		side := int64(c.side())
-		r.imageBytes = 3 * side * side
+		width, height := r.program.Size()
+		r.imageBytes = 3 * int64(width) * int64(height)
 		if c.DType == DTypeFloat32 {
 			r.imageBytes *= 4
 		}

@@ -21,6 +21,8 @@ import (
 
 	"shardify/dataset"
 	"shardify/dataset/datasettest"
+	"shardify/imaging/resize"
+	"shardify/imaging/transform"
 	"shardify/index"
 	"shardify/sample"
 	"shardify/shard"
@@ -66,7 +68,7 @@ func newReader(t testing.TB, d *dataset.Dataset, c Config) *Reader {
 }
 
 // crop is the transform of most tests.
-var crop = []Transform{{RandomResizedCrop: 24}, {RandomHorizontalFlip: 0.5}}
+var crop = transform.List{transform.RandomResizedCrop{Size: transform.Size{24}}, transform.RandomHorizontalFlip{}}
 
 // copied is what a batch held.
 type copied struct {
@@ -384,7 +386,7 @@ func TestReleaseTwice(t *testing.T) {
 func TestForgottenRelease(t *testing.T) {
 	c := Config{BatchSize: 4, Transform: crop, Memory: 2 << 20}
 	d := small(t, datasettest.Options{Shards: 30, Samples: 10, Make: plain})
-	c.Transform = []Transform{{CenterCrop: 160}}
+	c.Transform = transform.List{transform.CenterCrop{Size: transform.Size{160}}}
 	var last error
 	for _, err := range newReader(t, d, c).Epoch(context.Background(), 0) {
 		last = err
@@ -723,7 +725,7 @@ func TestOutlier(t *testing.T) {
 // The pool never holds more than its size, unless one block alone does.
 func TestMemoryBound(t *testing.T) {
 	d := small(t, datasettest.Options{Shards: 8, Samples: 50, Make: plain})
-	r := newReader(t, d, Config{BatchSize: 8, Transform: []Transform{{CenterCrop: 64}}, Memory: 2 << 20, Workers: 4})
+	r := newReader(t, d, Config{BatchSize: 8, Transform: transform.List{transform.CenterCrop{Size: transform.Size{64}}}, Memory: 2 << 20, Workers: 4})
 	p, err := r.newPass(context.Background(), 0, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -767,9 +769,9 @@ func TestOpenFaults(t *testing.T) {
 		{dir, Config{Rank: 2, World: 2}, "rank: 2"},
 		{dir, Config{World: 5, Lanes: 24}, "does not divide"},
 		{dir, Config{Decode: DecodeNone, Transform: crop}, "no images to transform"},
-		{dir, Config{Transform: []Transform{{Resize: 3}}}, "differ in size"},
-		{dir, Config{Transform: []Transform{{}}}, "want one"},
-		{dir, Config{Transform: []Transform{{CenterCrop: 3}, {Normalize: &ImageNet}}}, "set dtype"},
+		{dir, Config{Transform: transform.List{transform.Resize{Size: transform.Size{3}}}}, "differ in size"},
+		{dir, Config{Transform: transform.List{transform.CenterCrop{}, nil}}, "transform 1: center_crop: size is 0"},
+		{dir, Config{Transform: transform.List{transform.CenterCrop{Size: transform.Size{3}}, transform.ImageNet}}, "set dtype"},
 		{dir + "/nowhere", Config{}, "nothing is there"},
 	} {
 		_, err := Open(ctx, c.url, c.config)
@@ -795,7 +797,7 @@ func TestConfigJSON(t *testing.T) {
 	}
 	r := newReader(t, small(t, datasettest.Options{}), Config{
 		BatchSize: 3, DType: DTypeFloat32, Layout: LayoutNHWC, Fields: []string{"cls"},
-		Transform: []Transform{{RandomResizedCrop: 32, Scale: &[2]float64{0.5, 1}, Interpolation: 2}, {RandomHorizontalFlip: 0.25}, {Normalize: &ImageNet}},
+		Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{32}, Scale: [2]float64{0.5, 1}, Interpolation: resize.Bicubic}, transform.RandomHorizontalFlip{P: 0.25}, transform.ImageNet},
 	})
 	data, err := json.Marshal(r.Config())
 	if err != nil {

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"bytes"
+	"errors"
 	"image"
 	"image/color"
 	"image/png"
@@ -13,6 +14,7 @@ import (
 	"shardify/imaging"
 	"shardify/imaging/augment"
 	"shardify/imaging/resize"
+	"shardify/imaging/transform"
 )
 
 // noise is a PNG of random pixels, and the pixels.
@@ -43,12 +45,22 @@ func picture(t testing.TB, c Config, file []byte) []byte {
 		t.Fatal(err)
 	}
 	c = c.withDefaults()
-	m := newImager(&c, imaging.Std)
-	dst := make([]byte, 3*c.side()*c.side())
+	m := imagerOf(t, &c)
+	w, h := m.program.Size()
+	dst := make([]byte, 3*w*h)
 	if err := m.make(dst, file, augment.NewRand(1, 2, 3)); err != nil {
 		t.Fatal(err)
 	}
 	return dst
+}
+
+func imagerOf(t testing.TB, c *Config) imager {
+	t.Helper()
+	p, err := c.compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newImager(c, p, imaging.Std)
 }
 
 // mirrored mirrors rows of pixels.
@@ -71,7 +83,7 @@ func TestCenterCrop(t *testing.T) {
 		w, h := size[0], size[1]
 		file, m := noise(t, w, h)
 		for _, side := range []int{1, 2, 7, 20, 21} {
-			got := picture(t, Config{Transform: []Transform{{CenterCrop: side}}}, file)
+			got := picture(t, Config{Transform: transform.List{transform.CenterCrop{Size: transform.Size{side}}}}, file)
 			start := func(length int) int {
 				if length < side {
 					return -((side - length) / 2)
@@ -91,7 +103,7 @@ func TestCenterCrop(t *testing.T) {
 				}
 			}
 			// A flip before it mirrors the whole picture first, one behind it the crop.
-			behind := picture(t, Config{Transform: []Transform{{CenterCrop: side}, {RandomHorizontalFlip: 1}}}, file)
+			behind := picture(t, Config{Transform: transform.List{transform.CenterCrop{Size: transform.Size{side}}, transform.RandomHorizontalFlip{P: 1}}}, file)
 			if !bytes.Equal(behind, mirrored(got, side)) {
 				t.Errorf("%d × %d to %d: the flip behind the crop is none of it", w, h, side)
 			}
@@ -114,13 +126,14 @@ func TestFlipBeforeCrop(t *testing.T) {
 		if err := png.Encode(&b, flipped); err != nil {
 			t.Fatal(err)
 		}
-		for _, step := range []Transform{{CenterCrop: 12}, {CenterCrop: 15}, {RandomResizedCrop: 9}} {
+		for _, step := range []transform.Transform{transform.CenterCrop{Size: transform.Size{12}}, transform.CenterCrop{Size: transform.Size{15}}, transform.RandomResizedCrop{Size: transform.Size{9}}} {
+			_, crop := step.(transform.CenterCrop)
 			// Flips of probability 1 and next to 0 draw the same number.
-			got := picture(t, Config{Transform: []Transform{{RandomHorizontalFlip: 1}, step}}, file)
-			want := picture(t, Config{Transform: []Transform{{RandomHorizontalFlip: 1e-300}, step}}, b.Bytes())
+			got := picture(t, Config{Transform: transform.List{transform.RandomHorizontalFlip{P: 1}, step}}, file)
+			want := picture(t, Config{Transform: transform.List{transform.RandomHorizontalFlip{P: 1e-300}, step}}, b.Bytes())
 			for i := range got {
 				// Resizing a mirrored picture may round differently.
-				if d := int(got[i]) - int(want[i]); d < -1 || d > 1 || d != 0 && step.CenterCrop > 0 {
+				if d := int(got[i]) - int(want[i]); d < -1 || d > 1 || d != 0 && crop {
 					t.Fatalf("%v %+v: byte %d is %d, of the mirrored picture %d", size, step, i, got[i], want[i])
 				}
 			}
@@ -132,17 +145,16 @@ func TestFlipBeforeCrop(t *testing.T) {
 func TestResizeWindow(t *testing.T) {
 	for _, size := range [][2]int{{50, 37}, {37, 50}, {33, 33}, {5, 90}, {200, 100}} {
 		file, m := noise(t, size[0], size[1])
-		got := picture(t, Config{Transform: []Transform{{Resize: 32}, {CenterCrop: 28}}}, file)
+		got := picture(t, Config{Transform: transform.List{transform.Resize{Size: transform.Size{32}}, transform.CenterCrop{Size: transform.Size{28}}}}, file)
 		var scaled imaging.Image
-		scaled.Reset(shorterSide(m.Width, m.Height, 32))
-		if min(scaled.Width, scaled.Height) != 32 {
-			t.Fatalf("%v scaled to %d × %d", size, scaled.Width, scaled.Height)
-		}
+		short := min(m.Width, m.Height)
+		scaled.Reset(32*m.Width/short, 32*m.Height/short)
 		var z resize.Resizer
 		if err := z.Resize(&scaled, &m, resize.Full(&m), resize.Bilinear); err != nil {
 			t.Fatal(err)
 		}
-		part, err := resize.Crop(&scaled, middle(scaled.Width, 28, false), middle(scaled.Height, 28, false), 28, 28)
+		middle := func(length int) int { return int(math.RoundToEven(float64(length-28) / 2)) }
+		part, err := resize.Crop(&scaled, middle(scaled.Width), middle(scaled.Height), 28, 28)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,9 +169,9 @@ func TestResizeWindow(t *testing.T) {
 func TestNormalized(t *testing.T) {
 	file, m := noise(t, 4, 4)
 	for _, layout := range []Layout{LayoutNCHW, LayoutNHWC} {
-		c := Config{Transform: []Transform{{CenterCrop: 4}, {Normalize: &ImageNet}}, DType: DTypeFloat32, Layout: layout}
+		c := Config{Transform: transform.List{transform.CenterCrop{Size: transform.Size{4}}, transform.ImageNet}, DType: DTypeFloat32, Layout: layout}
 		c = c.withDefaults()
-		im := newImager(&c, imaging.Std)
+		im := imagerOf(t, &c)
 		dst := aligned(3 * 4 * 4 * 4)
 		if err := im.make(dst, file, augment.NewRand(0, 0, 0)); err != nil {
 			t.Fatal(err)
@@ -171,7 +183,7 @@ func TestNormalized(t *testing.T) {
 					if layout == LayoutNCHW {
 						at = ch*16 + y*4 + x
 					}
-					want := (float64(m.Pix[y*m.Stride+3*x+ch])/255 - float64(ImageNet.Mean[ch])) / float64(ImageNet.Std[ch])
+					want := (float64(m.Pix[y*m.Stride+3*x+ch])/255 - float64(transform.ImageNet.Mean[ch])) / float64(transform.ImageNet.Std[ch])
 					if got := float64(float32s(dst)[at]); math.Abs(got-want) > 1e-6 {
 						t.Errorf("%v (%d, %d, %d): %v, want %v", layout, x, y, ch, got, want)
 					}
@@ -187,11 +199,11 @@ func TestResizeBomb(t *testing.T) {
 	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 60000, 1))); err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Transform: []Transform{{Resize: 256}, {RandomHorizontalFlip: 0.5}, {CenterCrop: 224}}}.withDefaults()
-	m := newImager(&c, imaging.Std)
-	if err := m.make(make([]byte, 3*224*224), b.Bytes(), augment.NewRand(0, 0, 0)); err == nil {
-		t.Error("no error")
+	c := Config{Transform: transform.List{transform.Resize{Size: transform.Size{256}}, transform.GaussianBlur{}, transform.CenterCrop{Size: transform.Size{224}}}}.withDefaults()
+	m := imagerOf(t, &c)
+	if err := m.make(make([]byte, 3*224*224), b.Bytes(), augment.NewRand(0, 0, 0)); !errors.Is(err, imaging.ErrTooLarge) {
+		t.Errorf("%v; want that it is too large", err)
 	}
-	// With the window, only that is made.
-	picture(t, Config{Transform: []Transform{{Resize: 256}, {CenterCrop: 224}}}, b.Bytes())
+	// Where nothing looks at the rest, only the crop is made.
+	picture(t, Config{Transform: transform.List{transform.Resize{Size: transform.Size{256}}, transform.RandomHorizontalFlip{}, transform.CenterCrop{Size: transform.Size{224}}}}, b.Bytes())
 }

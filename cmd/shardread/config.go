@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"shardify/imaging"
+	"shardify/imaging/transform"
 	"shardify/internal/nearest"
 	"shardify/reader"
 	"shardify/store/retry"
@@ -135,9 +136,9 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 		case "ends":
 			c.Ends = reader.Ends(o.ends)
 		case "crop":
-			c.Transform = []reader.Transform{{RandomResizedCrop: o.crop}, {RandomHorizontalFlip: 0.5}}
+			c.Transform = transform.List{transform.RandomResizedCrop{Size: transform.Size{o.crop}}, transform.RandomHorizontalFlip{}}
 		case "eval":
-			c.Transform = []reader.Transform{{Resize: (8*o.eval + 3) / 7}, {CenterCrop: o.eval}}
+			c.Transform = transform.List{transform.Resize{Size: transform.Size{(8*o.eval + 3) / 7}}, transform.CenterCrop{Size: transform.Size{o.eval}}}
 		case "transform":
 			fault("transform", decodeStrict(strings.NewReader(o.transform), &c.Transform))
 		case "dtype":
@@ -287,7 +288,7 @@ func decodeStrict(r io.Reader, v any) error {
 
 // jsonNames are the names of reader.Config's settings.
 func jsonNames() (names []string) {
-	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[reader.Transform](), reflect.TypeFor[retry.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[retry.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets]()} {
 		for i := range t.NumField() {
 			if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
 				names = append(names, name)

@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"shardify/dataset/datasettest"
+	"shardify/imaging/transform"
 	"shardify/internal/peers"
 	"shardify/reader"
 	"shardify/shard/tar"
@@ -213,7 +214,7 @@ while sys.stdin.buffer.peek(1):
 		}
 		r, err := reader.Open(t.Context(), dir, reader.Config{
 			BatchSize: 8, Seed: 9, Ends: reader.EndsExact, DType: reader.DType(dtype), Layout: reader.LayoutNHWC,
-			Transform: []reader.Transform{{RandomResizedCrop: 32}, {RandomHorizontalFlip: 0.5}},
+			Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{32}}, transform.RandomHorizontalFlip{}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"os/signal"
 	"path/filepath"
 
+	"shardify/imaging/transform"
 	"shardify/reader"
 )
 
@@ -79,10 +80,10 @@ func train(ctx context.Context, o options, out *log.Logger) error {
 		BatchSize: o.batch,
 		Seed:      o.seed,
 		DType:     reader.DTypeFloat32,
-		Transform: []reader.Transform{
-			{RandomResizedCrop: o.side, Scale: &[2]float64{0.5, 1}},
-			{RandomHorizontalFlip: 0.5},
-			{Normalize: &reader.ImageNet},
+		Transform: transform.List{
+			transform.RandomResizedCrop{Size: transform.Size{o.side}, Scale: [2]float64{0.5, 1}},
+			transform.RandomHorizontalFlip{},
+			transform.ImageNet,
 		},
 		OnBad: reader.OnBadSkip, // one damaged file in a million is no reason to stop
 	})
@@ -142,7 +143,7 @@ func validate(ctx context.Context, o options, m *model) (float64, error) {
 		BatchSize: o.batch,
 		Shuffle:   reader.ShuffleNone,
 		DType:     reader.DTypeFloat32,
-		Transform: []reader.Transform{{Resize: o.side * 8 / 7}, {CenterCrop: o.side}, {Normalize: &reader.ImageNet}},
+		Transform: transform.List{transform.Resize{Size: transform.Size{o.side * 8 / 7}}, transform.CenterCrop{Size: transform.Size{o.side}}, transform.ImageNet},
 	})
 	if err != nil {
 		return 0, err
