@@ -30,7 +30,7 @@ RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test race bench bench-pack bench-scale bench-verify soak-resume fuzz \
-	lint fmt fmt-check mod-check vet cross peers programs clean
+	asm asm-check lint fmt fmt-check mod-check vet cross peers programs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,12 @@ fuzz: ## every fuzz target for FUZZTIME each
 lint: $(LINT) ## golangci-lint with the house's import rules, which are tested first
 	LINT='$(LINT)' $(GO) test ./tools/house
 	$(LINT) run ./...
+
+asm: ## write the assembly of imaging/... with avo (tools/asm)
+	cd tools/asm && $(GO) run .
+
+asm-check: ## fail if the assembly is not what tools/asm writes
+	@cd tools/asm && $(GO) vet . && $(GO) run . -check
 
 fmt: $(LINT) ## format all Go code
 	$(LINT) fmt ./...

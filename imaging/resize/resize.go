@@ -22,11 +22,11 @@
 package resize
 
 import (
-	"errors"
 	"fmt"
-	"math"
 
 	"shardify/imaging"
+	"shardify/imaging/tensor"
+	"shardify/internal/simd"
 )
 
 // Filter is a resampling filter. The zero value is Bilinear, torchvision's
@@ -112,10 +112,19 @@ func Crop(m *imaging.Image, x, y, width, height int) (imaging.Image, error) {
 
 // Resizer scales images. It keeps its memory between calls: the zero value is
 // ready, one goroutine may use it at a time, and once it has seen the largest of
-// its images it allocates nothing.
+// its images it allocates nothing. The weights of the last task are kept too: the
+// next one with the same sizes, part and filter takes them over.
 type Resizer struct {
 	columns, rows axis
-	between       []uint8 // what the first pass makes
+	feed          feed
+	level         simd.Level // plus 1; 0 is the best there is
+}
+
+func (z *Resizer) simd() simd.Level {
+	if z.level == 0 {
+		return simd.Best()
+	}
+	return z.level - 1
 }
 
 // Resize scales the part r of src to dst.Width x dst.Height, which the caller sets
@@ -131,196 +140,44 @@ func (z *Resizer) Resize(dst, src *imaging.Image, r Rect, f Filter) error {
 // window of dst.Width x dst.Height at (x, y): the pixels that Resize and a crop
 // would give, for the work of the window. All else is as with Resize.
 func (z *Resizer) ResizeWindow(dst, src *imaging.Image, r Rect, f Filter, width, height, x, y int) error {
-	if err := check(dst, src, r, f); err != nil {
+	w, h := dst.Width, dst.Height
+	if w < 1 || h < 1 {
+		return fmt.Errorf("resize: to %d x %d; both must be at least 1", w, h)
+	}
+	if err := checkSource(src); err != nil {
 		return err
 	}
-	w, h := dst.Width, dst.Height
-	if x < 0 || y < 0 || w > width-x || h > height-y {
-		return fmt.Errorf("resize: a window of %d x %d at (%d, %d) does not lie within %d x %d", w, h, x, y, width, height)
+	task := Task{SourceWidth: src.Width, SourceHeight: src.Height, Part: r, Filter: f, Width: width, Height: height, X: x, Y: y}
+	if err := z.plan(task, w, h); err != nil {
+		return err
 	}
 	if dst.Stride < 3*w || len(dst.Pix) < (h-1)*dst.Stride+3*w {
 		dst.Reset(w, h)
 	}
-	x0, y0, x1, y1 := float32(r.X0), float32(r.Y0), float32(r.X1), float32(r.Y1)
-	across := width != src.Width || x0 != 0 || x1 != float32(width)
-	down := height != src.Height || y0 != 0 || y1 != float32(height)
-	// The source samples that are used: all that the window shows, where an axis
-	// stays as it is.
-	left, right, top, bottom := x, x+w, y, y+h
-	if across {
-		z.columns.set(axisKey{src.Width, x0, x1, width, x, w, f})
-		left, right = z.columns.span()
-	}
-	if down {
-		z.rows.set(axisKey{src.Height, y0, y1, height, y, h, f})
-		top, bottom = z.rows.span()
-	}
-	pix, stride := src.Pix[top*src.Stride+3*left:], src.Stride
-	switch {
-	case !across && !down:
-		for i := range h {
-			copy(dst.Pix[i*dst.Stride:][:3*w], pix[i*stride:])
-		}
-	case !down:
-		horizontal(dst.Pix, dst.Stride, pix, stride, h, &z.columns)
-	case !across:
-		vertical(dst.Pix, dst.Stride, pix, stride, 3*w, &z.rows)
-	case src.Height > height && src.Height-height > 2*(src.Width-width):
-		n := 3 * (right - left)
-		mid := z.middle(n * h)
-		vertical(mid, n, pix, stride, n, &z.rows)
-		horizontal(dst.Pix, dst.Stride, mid, n, h, &z.columns)
-	default:
-		mid := z.middle(3 * w * (bottom - top))
-		horizontal(mid, 3*w, pix, stride, bottom-top, &z.columns)
-		vertical(dst.Pix, dst.Stride, mid, 3*w, 3*w, &z.rows)
-	}
+	z.feed.out = sink{layout: tensor.NHWC, width: w, height: h, bytes: dst.Pix, stride: dst.Stride}
+	z.image(src)
+	z.feed.out = sink{} // keep nothing of the caller's
 	return nil
 }
 
-func (z *Resizer) middle(n int) []uint8 {
-	if cap(z.between) < n {
-		z.between = make([]uint8, n)
+// ResizeInto makes the part of src that the task names, in the target. The task's
+// SourceWidth and SourceHeight are src's, whatever they say.
+func (z *Resizer) ResizeInto(target Target, src *imaging.Image, task Task) error {
+	if err := checkSource(src); err != nil {
+		return err
 	}
-	return z.between[:n]
+	task.SourceWidth, task.SourceHeight = src.Width, src.Height
+	if _, err := z.Begin(task, target); err != nil {
+		return err
+	}
+	z.image(src)
+	z.feed.out = sink{}
+	return nil
 }
 
-func check(dst, src *imaging.Image, r Rect, f Filter) error {
-	var faults []error
-	if !f.valid() {
-		faults = append(faults, fmt.Errorf("resize: no filter has the number %d", int(f)))
-	}
-	if dst.Width < 1 || dst.Height < 1 {
-		faults = append(faults, fmt.Errorf("resize: to %d x %d; both must be at least 1", dst.Width, dst.Height))
-	}
+func checkSource(src *imaging.Image) error {
 	if src.Width < 1 || src.Height < 1 || src.Stride < 3*src.Width || len(src.Pix) < (src.Height-1)*src.Stride+3*src.Width {
-		faults = append(faults, fmt.Errorf("resize: the source of %d x %d in rows of %d bytes does not fit its %d bytes", src.Width, src.Height, src.Stride, len(src.Pix)))
+		return fmt.Errorf("resize: the source of %d x %d in rows of %d bytes does not fit its %d bytes", src.Width, src.Height, src.Stride, len(src.Pix))
 	}
-	// Written so that NaN fails. The differences are those of float32, in which
-	// they must not vanish.
-	if !(r.X0 >= 0 && r.Y0 >= 0 && r.X1 <= float64(src.Width) && r.Y1 <= float64(src.Height) &&
-		float32(r.X0) < float32(r.X1) && float32(r.Y0) < float32(r.Y1)) {
-		faults = append(faults, fmt.Errorf("resize: the box (%v, %v, %v, %v) is empty or reaches beyond the source of %d x %d", r.X0, r.Y0, r.X1, r.Y1, src.Width, src.Height))
-	}
-	return errors.Join(faults...)
-}
-
-// precision is the number of bits after the point of a weight: 32 bits less 8 of
-// the sample and 2 for the sums of negative weights.
-const precision = 32 - 8 - 2
-
-// axis holds the weights of one axis: output sample i is the sum of
-// weights[i*stride+j] times source sample base+first[i]+j, for j < count[i].
-type axis struct {
-	key          axisKey
-	base, end    int // the source samples that are used: [base, end)
-	first, count []int32
-	weights      []int32
-	stride       int
-	exact        []float64 // the weights of one sample before rounding
-}
-
-type axisKey struct {
-	source   int     // samples there are
-	from, to float32 // the part that is scaled
-	size     int     // what it is scaled to
-	skip, n  int     // the window of that
-	filter   Filter
-}
-
-// set computes the weights, unless they are those of the last call.
-func (a *axis) set(key axisKey) {
-	if a.key == key {
-		return
-	}
-	a.key = key
-	// The conversions to float64 keep the compiler from fusing a product and a
-	// sum, which would round otherwise than Pillow's.
-	scale := float64(key.to-key.from) / float64(key.size)
-	stretch := max(scale, 1)
-	support := float64(filters[key.filter].support * stretch)
-	weight := filters[key.filter].weight
-	a.stride = int(math.Ceil(support))*2 + 1
-	a.first = grow(a.first, key.n)
-	a.count = grow(a.count, key.n)
-	a.weights = grow(a.weights, key.n*a.stride)
-	a.exact = grow(a.exact, a.stride)
-	step := 1 / stretch
-	for i := range key.n {
-		center := float64(key.from) + float64((float64(i+key.skip)+0.5)*scale)
-		first := max(int(center-support+0.5), 0)
-		n := min(int(center+support+0.5), key.source) - first
-		sum := 0.0
-		for j := range n {
-			w := weight((float64(j+first) - center + 0.5) * step)
-			a.exact[j] = w
-			sum += w
-		}
-		for j, w := range a.exact[:n] {
-			if sum != 0 {
-				w /= sum
-			}
-			w = float64(w * (1 << precision))
-			if w < 0 {
-				w -= 0.5
-			} else {
-				w += 0.5
-			}
-			a.weights[i*a.stride+j] = int32(w)
-		}
-		if i == 0 {
-			a.base = first
-		}
-		a.first[i], a.count[i] = int32(first-a.base), int32(n)
-		a.end = first + n
-	}
-}
-
-// span returns the source samples that are used: [from, to).
-func (a *axis) span() (from, to int) { return a.base, a.end }
-
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
-}
-
-func box(x float64) float64 {
-	if x > -0.5 && x <= 0.5 {
-		return 1
-	}
-	return 0
-}
-
-func bilinear(x float64) float64 {
-	return max(1-math.Abs(x), 0)
-}
-
-// bicubic is Keys's convolution with a = -0.5.
-func bicubic(x float64) float64 {
-	const a = -0.5
-	x = math.Abs(x)
-	switch {
-	case x < 1:
-		return float64((float64((a+2)*x)-(a+3))*x*x) + 1
-	case x < 2:
-		return (float64((float64((x-5)*x)+8)*x) - 4) * a
-	}
-	return 0
-}
-
-func lanczos(x float64) float64 {
-	if x < -3 || x >= 3 {
-		return 0
-	}
-	return sinc(x) * sinc(x/3)
-}
-
-func sinc(x float64) float64 {
-	if x == 0 {
-		return 1
-	}
-	x *= math.Pi
-	return math.Sin(x) / x
+	return nil
 }

@@ -7,6 +7,7 @@ package tensor
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"shardify/imaging"
 )
@@ -99,6 +100,46 @@ func (n Normalize) Table() *Table {
 		}
 	}
 	return &t
+}
+
+// Table16 is a [Table] in floats of 16 bits.
+type Table16 [3][256]uint16
+
+// BFloat16 rounds the table to bfloat16, ties to even.
+func (t *Table) BFloat16() *Table16 {
+	return t.to16(func(f float32) uint16 {
+		b := math.Float32bits(f)
+		return uint16((b + 0x7fff + b>>16&1) >> 16)
+	})
+}
+
+// Float16 rounds the table to float16 (IEEE 754 binary16), ties to even; what is
+// too large becomes infinite.
+func (t *Table) Float16() *Table16 { return t.to16(float16) }
+
+func (t *Table) to16(round func(float32) uint16) *Table16 {
+	var h Table16
+	for c := range t {
+		for v, f := range t[c] {
+			h[c][v] = round(f)
+		}
+	}
+	return &h
+}
+
+func float16(f float32) uint16 {
+	b := math.Float32bits(f)
+	sign := uint16(b >> 16 & 0x8000)
+	switch e := int(b>>23&0xff) - 127 + 15; {
+	case e >= 31:
+		return sign | 0x7c00
+	case e <= 0: // as a multiple of 2^-24
+		return sign | uint16(math.RoundToEven(math.Abs(float64(f))*(1<<24)))
+	default:
+		m := uint32(e)<<23 | b&0x7fffff
+		// What overflows the mantissa goes into the exponent, up to infinity.
+		return sign | uint16((m+0xfff+m>>13&1)>>13)
+	}
 }
 
 // PutUint8 writes m to dst, the 3·Height·Width bytes of one sample in a batch:

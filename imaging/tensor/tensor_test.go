@@ -176,3 +176,20 @@ func BenchmarkPut(b *testing.B) {
 		}
 	}
 }
+
+func TestHalfTables(t *testing.T) {
+	var n Table
+	n[0] = [256]float32{0, 1, -2, 65504, 65520, 1e-8, 6e-8, float32(math.Inf(1)), 1 + 1.0/2048, 1 + 3.0/2048}
+	got := n.Float16()[0]
+	for i, want := range []uint16{0, 0x3c00, 0xc000, 0x7bff, 0x7c00, 0, 1, 0x7c00, 0x3c00, 0x3c02} {
+		if got[i] != want {
+			t.Errorf("%v is %#x as float16; want %#x", n[0][i], got[i], want)
+		}
+	}
+	b := n.BFloat16()[0]
+	for i, want := range []uint16{0, 0x3f80, 0xc000} {
+		if b[i] != want {
+			t.Errorf("%v is %#x as bfloat16; want %#x", n[0][i], b[i], want)
+		}
+	}
+}
