@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"shardify/dataset"
@@ -15,7 +16,7 @@ import (
 	"shardify/store/file"
 )
 
-// photographs is a data set of the 250 photographs 8 times over, on disk.
+// photographs is a data set of the 250 photographs 16 times over, on disk.
 func photographs(b *testing.B, format string) *dataset.Dataset {
 	b.Helper()
 	names, err := filepath.Glob(filepath.Join(peers.Photographs(b), "*"))
@@ -32,7 +33,7 @@ func photographs(b *testing.B, format string) *dataset.Dataset {
 		b.Fatal("no photographs")
 	}
 	return datasettest.Write(b, file.New(b.TempDir()), datasettest.Options{
-		Format: format, Shards: 8, Samples: len(files), Classes: 1000,
+		Format: format, Shards: 16, Samples: len(files), Classes: 1000,
 		Make: func(n, classes int) datasettest.Made {
 			m := datasettest.Made{Label: int64(n % classes)}
 			m.Key = fmt.Sprintf("%04d/%08d", m.Label, n)
@@ -49,8 +50,7 @@ func benchmark(b *testing.B, d *dataset.Dataset, c Config) {
 	}
 	defer r.Close()
 	epoch := 0
-	b.ReportAllocs()
-	for b.Loop() {
+	read := func() {
 		for batch, err := range r.Epoch(context.Background(), epoch) {
 			if err != nil {
 				b.Fatal(err)
@@ -59,10 +59,23 @@ func benchmark(b *testing.B, d *dataset.Dataset, c Config) {
 		}
 		epoch++
 	}
+	read() // takes memory, opens shards, reads indexes
+	warm := r.Stats()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu := cpuTime()
+	for b.Loop() {
+		read()
+	}
+	cpu = cpuTime() - cpu
+	runtime.ReadMemStats(&after)
 	st := r.Stats()
-	b.SetBytes(st.FieldBytes / int64(epoch))
-	b.ReportMetric(float64(st.Samples)/b.Elapsed().Seconds(), "samples/s")
-	b.ReportMetric(float64(b.Elapsed().Microseconds())*float64(c.Workers)/float64(st.Samples), "µs·worker/sample")
+	samples := float64(st.Samples - warm.Samples)
+	b.SetBytes((st.FieldBytes - warm.FieldBytes) / int64(epoch-1))
+	b.ReportMetric(samples/b.Elapsed().Seconds(), "samples/s")
+	b.ReportMetric(float64(cpu.Microseconds())/samples, "cpu-µs/sample")
+	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/samples, "allocs/sample")
+	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/samples, "B/sample")
 }
 
 // Everything but decoding: fetch, checksums, slabs.

@@ -1,0 +1,17 @@
+//go:build unix
+
+package reader
+
+import (
+	"syscall"
+	"time"
+)
+
+// cpuTime is what the process has spent on processors up to now.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
