@@ -144,8 +144,8 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 		if errors.Is(err, shard.ErrChecksum) {
 			err = fault(name, field.Offset, err)
 		}
-		w.counters.readBytes.Add(field.Size)
-		w.counters.fieldBytes.Add(field.Size)
+		w.counters.store.bytes.Add(field.Size)
+		w.counters.decode.bytes.Add(field.Size)
 		return data, err
 	}
 	cols := r.cols

@@ -17,14 +17,19 @@ import (
 type worker struct {
 	*pass
 	imager imager
+	lap    lap
+	job    *job // in hand
 }
 
 // decode does what the tasks ask for until the pass is over.
 func (p *pass) decode() {
 	w := worker{pass: p, imager: newImager(&p.reader.config, p.reader.program, imaging.Std)}
+	w.imager.onDecoded = w.decoded
+	w.lap.leave()
 	for {
 		select {
 		case t := <-p.tasks:
+			p.counters.decode.queued.Add(-1)
 			w.do(t.job, t.slot)
 		case <-p.ctx.Done():
 			return
@@ -32,8 +37,30 @@ func (p *pass) decode() {
 	}
 }
 
+// decoded says that the image of the slot in hand is decoded.
+func (w *worker) decoded() {
+	w.enter(&w.counters.transform, "transform")
+}
+
+// enter charges the time to a stage from here on.
+func (w *worker) enter(stage *stageCounters, name string) {
+	before := w.lap.of
+	w.charge(before, w.lap.enter(w.job.ctx, stage, &w.counters.decode, name))
+}
+
+// charge notes what the job in hand has cost in a stage.
+func (w *worker) charge(stage *stageCounters, spent time.Duration) {
+	switch stage {
+	case &w.counters.decode:
+		w.job.marks.decode.Add(int64(spent))
+	case &w.counters.transform:
+		w.job.marks.transform.Add(int64(spent))
+	}
+}
+
 func (w *worker) do(j *job, i int) {
-	start := time.Now()
+	w.job = j
+	w.enter(&w.counters.decode, "decode")
 	err := j.fault(i)
 	if err == nil {
 		err = w.sample(j, i)
@@ -45,10 +72,18 @@ func (w *worker) do(j *job, i int) {
 			w.unuse(r)
 		}
 	}
+	w.counters.decode.items.Add(1)
 	if err != nil {
+		w.counters.decode.errors.Add(1)
+		w.enter(&w.counters.decode, "substitute")
 		w.bad(j, i, err)
+	} else if w.reader.wanted.image {
+		w.counters.transform.items.Add(1)
+		w.counters.transform.bytes.Add(w.imageBytes)
 	}
-	w.counters.decodeBusy.since(start)
+	last := w.lap.of
+	w.charge(last, w.lap.leave())
+	j.leave(stepWork)
 	j.finish()
 }
 
@@ -72,13 +107,13 @@ func (w *worker) sample(j *job, i int) error {
 				return err
 			}
 		}
-		w.counters.fieldBytes.Add(x.size)
+		w.counters.decode.bytes.Add(x.size)
 	}
 	if !w.reader.wanted.image {
 		return nil
 	}
 	x := &j.images[i]
-	w.counters.fieldBytes.Add(x.size)
+	w.counters.decode.bytes.Add(x.size)
 	name := imageNames[x.name]
 	switch {
 	case x.offset == absent:

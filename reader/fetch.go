@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"shardify/dataset"
 	"shardify/index"
@@ -19,9 +18,13 @@ const fetchers = 8
 // fetch does the reads that the scheduler sends, and hands on the samples whose
 // last piece has come.
 func (p *pass) fetch() {
+	var l lap
+	c := &p.counters.store
+	l.leave()
 	for {
 		select {
 		case r := <-p.reads:
+			c.queued.Add(-1)
 			if r.before != nil {
 				select {
 				case <-r.before:
@@ -29,7 +32,10 @@ func (p *pass) fetch() {
 					return
 				}
 			}
-			if p.read(r) != nil {
+			l.enter(r.job.ctx, c, c, "fetch")
+			err := p.read(r)
+			l.leave()
+			if err != nil {
 				return
 			}
 		case <-p.ctx.Done():
@@ -41,10 +47,12 @@ func (p *pass) fetch() {
 // read does one read. Its error is that the pass is over.
 func (p *pass) read(r *read) error {
 	j, pieces := r.job, r.pieces
-	start := time.Now()
 	parsed, err := p.load(r)
-	p.counters.fetchBusy.since(start)
-	p.counters.readBytes.Add(r.size)
+	p.counters.store.items.Add(1)
+	p.counters.store.bytes.Add(r.size)
+	if err != nil {
+		p.counters.store.errors.Add(1)
+	}
 	for i := range pieces {
 		q := &pieces[i]
 		if err != nil {
@@ -107,10 +115,13 @@ func (p *pass) extent(j *job, q *piece) *extent {
 
 // hand gives a sample to the workers.
 func (p *pass) hand(t task) error {
+	t.job.leave(stepRead)
+	p.counters.decode.queued.Add(1)
 	select {
 	case p.tasks <- t:
 		return nil
 	case <-p.ctx.Done():
+		p.counters.decode.queued.Add(-1)
 		return context.Cause(p.ctx)
 	}
 }

@@ -1,6 +1,9 @@
 package reader
 
 import (
+	"context"
+	"runtime"
+	"runtime/trace"
 	"sync"
 	"sync/atomic"
 )
@@ -52,6 +55,11 @@ type job struct {
 	empty   []bool // slots of which nothing is to be read
 	left    atomic.Int32
 	done    chan struct{}
+
+	marks marks
+	// ctx is the pass's, within a task of runtime/trace where that is on.
+	ctx  context.Context
+	task *trace.Task
 }
 
 // extent is where a field lies, and later where its bytes are.
@@ -135,6 +143,7 @@ func (j *job) reset(number int64, n int, names []string, image bool) {
 		j.missing[i].Store(0)
 	}
 	j.left.Store(int32(n))
+	j.marks.reset(n)
 }
 
 func sized[T any](s []T, n int) []T {
@@ -163,7 +172,24 @@ func (j *job) fault(i int) error {
 // finish ends a slot. Who ends the last one makes the batch of them.
 func (j *job) finish() {
 	if j.left.Add(-1) == 0 {
-		j.collate()
-		j.done <- struct{}{}
+		j.end()
 	}
+}
+
+// end makes the batch and says that it is there.
+func (j *job) end() {
+	c := &j.pass.counters.collate
+	var l lap
+	l.enter(j.ctx, c, nil, "collate")
+	j.collate()
+	l.leave()
+	c.items.Add(1)
+	if j.slab != nil {
+		c.bytes.Add(int64(len(j.slab.data)))
+	}
+	j.passed(stepCollate)
+	j.pass.finished.Add(1)
+	j.pass.counters.ready.Add(1)
+	j.done <- struct{}{}
+	runtime.Gosched() // the consumer goes first
 }

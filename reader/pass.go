@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime/trace"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +22,7 @@ type pass struct {
 	plan     *Plan
 	from     int64 // the first batch
 	counters *counters
+	began    time.Time
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	pool     *pool
@@ -30,13 +33,14 @@ type pass struct {
 	tasks chan task
 	// ready has the jobs in the order of batches, finished or not.
 	ready chan *job
-	idle  chan *job
 	wg    sync.WaitGroup
 	// bad counts the damaged samples so far.
 	bad int
 	// whole: the epoch has come to its end, so that only the caller still has
 	// memory of the pool.
 	whole bool
+	// finished counts the batches that are done and not yet taken.
+	finished atomic.Int64
 }
 
 // task is a slot whose pieces have all been read.
@@ -47,6 +51,11 @@ type task struct {
 
 // ahead bounds the batches under way, where memory does not.
 const ahead = 32
+
+// maxTasks bounds the samples that have been read and wait for a worker, where memory
+// and ahead do not. It takes no part in what is read when: that a slow worker should
+// not keep a store from being asked, the list is longer than batches usually fill it.
+const maxTasks = 1 << 16
 
 // Epoch reads an epoch and yields its batches in the order of the plan: exactly
 // Len of them. Every range is a fresh pass. The batches are the caller's, who must
@@ -73,7 +82,9 @@ func (r *Reader) read(ctx context.Context, epoch int, from int64, yield func(*Ba
 	p.start()
 	for {
 		start := time.Now()
+		wait := trace.StartRegion(ctx, "wait")
 		b, err := p.next()
+		wait.End()
 		if err != nil {
 			yield(nil, err)
 			return
@@ -81,7 +92,7 @@ func (r *Reader) read(ctx context.Context, epoch int, from int64, yield func(*Ba
 		if b == nil {
 			return
 		}
-		asked := p.counters.delivered(start, b)
+		asked := p.counters.delivered(start, b.job)
 		more := yield(b, nil)
 		p.counters.heldBusy.since(asked)
 		if !more {
@@ -100,9 +111,8 @@ func (r *Reader) newPass(ctx context.Context, epoch int, from int64) (*pass, err
 		pool:       r.takePool(),
 		imageBytes: r.imageBytes,
 		reads:      make(chan *read, 2*fetchers),
-		tasks:      make(chan task, 2*r.config.Workers),
+		tasks:      make(chan task, min(ahead*r.config.BatchSize, maxTasks)),
 		ready:      make(chan *job, ahead),
-		idle:       make(chan *job, ahead),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	return p, nil
@@ -113,10 +123,11 @@ func (r *Reader) takePool() *pool {
 	if p := r.spare.Swap(nil); p != nil {
 		return p
 	}
-	return newPool(r.poolBytes)
+	return newPool(r.poolBytes, r.counters.memory)
 }
 
 func (p *pass) start() {
+	p.began = time.Now()
 	p.counters.started()
 	p.wg.Go(p.schedule)
 	for range fetchers {
@@ -134,6 +145,10 @@ func (p *pass) end() {
 	if !p.whole || !p.reader.spare.CompareAndSwap(nil, p.pool) {
 		p.pool.end()
 	}
+	c := p.counters
+	c.store.queued.Add(-int64(len(p.reads)))
+	c.decode.queued.Add(-int64(len(p.tasks)))
+	c.ready.Add(-p.finished.Load())
 	p.counters.ended()
 }
 
@@ -162,9 +177,13 @@ func (p *pass) next() (*Batch, error) {
 	case <-p.ctx.Done():
 		return nil, context.Cause(p.ctx)
 	}
+	p.finished.Add(-1)
+	p.counters.ready.Add(-1)
+	j.delivered()
 	if err := p.judge(j); err != nil {
 		return nil, err
 	}
+	p.pool.keep(j.slab)
 	return newBatch(j), nil
 }
 
@@ -207,9 +226,9 @@ func (p *pass) judge(j *job) error {
 // giveBack takes back what a released batch held.
 func (p *pass) giveBack(j *job) {
 	slab := j.slab
-	j.slab = nil
+	j.slab, j.pass = nil, nil
 	select {
-	case p.idle <- j: // it may be filled from here on
+	case p.pool.jobs <- j: // it may be filled from here on
 	default:
 	}
 	p.pool.put(slab)

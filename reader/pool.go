@@ -11,30 +11,46 @@ import (
 	"unsafe"
 )
 
-// pool is the memory of a pass, and of a next one when that has ended: it lends blocks, which together with those that
-// lie idle in it never have more than size bytes. Only one goroutine calls get, in
-// the order in which blocks are needed, so that what is lent can always be given
-// back without more being lent.
+// pool is the memory of a pass, and of a next one when that has ended: it lends blocks,
+// which together with those that lie idle in it never have more than size bytes. Only
+// one goroutine takes, in the order in which blocks are needed, so that what is lent can
+// always be given back without more being lent.
+//
+// Blocks are mapped from the system, not allocated on Go's heap, where that can be: the
+// collector lets a heap grow by as much garbage as it has live memory, so that a pool of
+// a gigabyte on the heap would make a process of two. In return a block must be given
+// back by whoever has it. A pass that ends frees what its stages had; what the consumer
+// has stays until Release, and for ever where a batch is dropped without it.
 type pool struct {
-	size int64
-	wake chan struct{} // something was given back, or lost
+	size  int64
+	meter *meter
+	wake  chan struct{} // something was given back, or lost
 
 	mu    sync.Mutex
 	used  int64 // bytes of all blocks
 	free  int64 // bytes of idle ones
 	idle  map[int64][]*block
+	lent  map[*block]struct{} // but for those that the consumer has
 	peak  int64
 	ended bool
-	lost  error // a batch was dropped that can never be given back
+	// jobs are jobs to be used again, for their arrays. They refer to no pass.
+	jobs chan *job
+	lost error // a batch was dropped that can never be given back
 }
 
 // block is memory aligned to 64 bytes.
 type block struct {
 	data []byte
+	// mapped: data is no memory of Go's heap.
+	mapped bool
 }
 
-func newPool(size int64) *pool {
-	return &pool{size: size, idle: map[int64][]*block{}, wake: make(chan struct{}, 1)}
+func newPool(size int64, m *meter) *pool {
+	return &pool{
+		size: size, meter: m, wake: make(chan struct{}, 1),
+		jobs: make(chan *job, ahead),
+		idle: map[int64][]*block{}, lent: map[*block]struct{}{},
+	}
 }
 
 // sizeClass rounds up to one of eight steps between powers of two, so that blocks
@@ -50,14 +66,10 @@ func sizeClass(n int64) int64 {
 // stalled is how long get waits before it looks for lost batches.
 const stalled = 2 * time.Second
 
-// get lends a block of at least n bytes. It waits until the pool has room, or,
-// where n is more than it can ever have, until nothing is lent but own bytes, which
-// are those that cannot be given back before get returns.
-func (p *pool) get(ctx context.Context, n, own int64) (*block, error) {
-	class := sizeClass(n)
-	if b := p.try(class, own); b != nil {
-		return b, nil
-	}
+// wait lends a block of a size class as soon as the pool has room for it, or, where
+// it can never have that much, when nothing is lent but own bytes, which are those
+// that cannot be given back before wait returns.
+func (p *pool) wait(ctx context.Context, class, own int64) (*block, error) {
 	tick := time.NewTicker(stalled)
 	defer tick.Stop()
 	for {
@@ -71,21 +83,28 @@ func (p *pool) get(ctx context.Context, n, own int64) (*block, error) {
 		if err := p.leak(); err != nil {
 			return nil, err
 		}
-		if b := p.try(class, own); b != nil {
-			return b, nil
+		if b, err := p.try(class, own); b != nil || err != nil {
+			return b, err
 		}
 	}
 }
 
-// try lends a block if there is one or room for one.
-func (p *pool) try(class, own int64) *block {
+// try lends a block if there is one or room for one; otherwise it returns nil.
+func (p *pool) try(class, own int64) (*block, error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	b, room := p.take(class, own)
-	p.mu.Unlock()
 	if room {
-		b = &block{data: aligned(class)}
+		var err error
+		if b, err = newBlock(class); err != nil {
+			p.count(-class)
+			return nil, err
+		}
 	}
-	return b
+	if b != nil {
+		p.lent[b] = struct{}{}
+	}
+	return b, nil
 }
 
 // take finds an idle block or says that there is room for a new one.
@@ -99,19 +118,26 @@ func (p *pool) take(class, own int64) (*block, bool) {
 		}
 	}
 	for p.used+class > p.size && p.free > 0 {
-		for c := range p.idle {
+		for c, list := range p.idle {
+			b := list[len(list)-1]
 			p.drop(c)
 			p.free -= c
-			p.used -= c
+			p.release(b)
 			break
 		}
 	}
 	if p.used+class > p.size && p.used > own {
 		return nil, false
 	}
-	p.used += class
-	p.peak = max(p.peak, p.used)
+	p.count(class)
 	return nil, true
+}
+
+// count notes that the pool has so many bytes more.
+func (p *pool) count(n int64) {
+	p.used += n
+	p.peak = max(p.peak, p.used)
+	p.meter.add(n)
 }
 
 // drop takes the last block from an idle list.
@@ -123,13 +149,21 @@ func (p *pool) drop(class int64) {
 	}
 }
 
+// keep notes that the consumer has a block from here on.
+func (p *pool) keep(b *block) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.lent, b)
+}
+
 // put takes a block back.
 func (p *pool) put(b *block) {
-	class := int64(len(b.data))
 	p.mu.Lock()
+	delete(p.lent, b)
 	if p.ended {
-		p.used -= class
+		p.release(b)
 	} else {
+		class := int64(len(b.data))
 		p.free += class
 		p.idle[class] = append(p.idle[class], b)
 	}
@@ -154,7 +188,7 @@ func (p *pool) leak() error {
 	return p.lost
 }
 
-// notify makes get look again.
+// notify makes wait look again.
 func (p *pool) notify() {
 	select {
 	case p.wake <- struct{}{}:
@@ -162,16 +196,50 @@ func (p *pool) notify() {
 	}
 }
 
-// end drops the idle blocks, and from now on all that come back.
+// end frees all blocks but those that the consumer has, which are freed when they come
+// back. No goroutine of a pass may be left.
 func (p *pool) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.used -= p.free
-	p.free, p.ended = 0, true
+	p.ended = true
+	for class, list := range p.idle {
+		for _, b := range list {
+			p.free -= class
+			p.release(b)
+		}
+	}
 	clear(p.idle)
+	for b := range p.lent {
+		p.release(b)
+	}
+	clear(p.lent)
 }
 
-// aligned allocates n bytes at a multiple of 64.
+// release frees a block.
+func (p *pool) release(b *block) {
+	p.count(-int64(len(b.data)))
+	if b.mapped {
+		unmapMemory(b.data)
+	}
+	b.data = nil // who uses it after this panics, and touches no memory
+}
+
+// leastMapped is the size from which on blocks are mapped: a system allows a process
+// some 65,000 mappings.
+const leastMapped = 256 << 10
+
+// newBlock allocates a block of a size class.
+func newBlock(class int64) (*block, error) {
+	if class >= leastMapped {
+		data, err := mapMemory(class)
+		if err == nil || !errors.Is(err, errors.ErrUnsupported) {
+			return &block{data: data, mapped: true}, err
+		}
+	}
+	return &block{data: aligned(class)}, nil
+}
+
+// aligned allocates n bytes at a multiple of 64 on Go's heap.
 func aligned(n int64) []byte {
 	b := make([]byte, n+63)
 	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & 63

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -53,7 +54,7 @@ type Reader struct {
 	chosen   *chosen // by Config.Sampling; nil: all
 	// spare is the pool of a pass that has read its epoch to the end: the next one
 	// needs the same memory.
-	spare atomic.Pointer[pool]
+	spare *atomic.Pointer[pool]
 	close sync.Once
 	done  chan struct{}
 }
@@ -101,7 +102,9 @@ func isLocal(url string) bool {
 // build makes a reader of data sets whose stores are retried.
 func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	split := join(sets)
-	r := &Reader{sets: sets, config: config, split: split, done: make(chan struct{})}
+	r := &Reader{sets: sets, config: config, split: split, done: make(chan struct{}), spare: new(atomic.Pointer[pool])}
+	r.counters.memory = new(meter) // not in r, which a pool must not keep alive
+	runtime.AddCleanup(r, dropSpare, r.spare)
 	if len(sets) == 1 {
 		r.config.Split = split.Name
 	}
@@ -152,6 +155,13 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	}
 	r.files = newFiles(r.openShard)
 	return r, nil
+}
+
+// dropSpare frees the memory that lies idle between passes.
+func dropSpare(spare *atomic.Pointer[pool]) {
+	if p := spare.Swap(nil); p != nil {
+		p.end()
+	}
 }
 
 // autoShuffle is what ShuffleAuto stands for.
@@ -232,13 +242,24 @@ func (r *Reader) divideMemory() error {
 		return fmt.Errorf("%w: memory: %d bytes, of which the index has %d, do not hold two batches of %d: give %d or more, or lower batch_size",
 			ErrConfig, c.Memory, rows, batch, least+least/3+1)
 	}
-	r.rows = newRowCache(rows, r.loadRows)
+	r.rows = newRowCache(rows, r.counters.memory, r.loadRows)
 	return nil
 }
 
 // loadRows reads and packs the index of a shard.
-func (r *Reader) loadRows(ctx context.Context, number int) (*rows, error) {
+func (r *Reader) loadRows(ctx context.Context, number int) (packed *rows, err error) {
 	sh, data := &r.split.Shards[number], r.setOf(number).data
+	c := &r.counters.index
+	var l lap
+	l.enter(ctx, c, nil, "index")
+	defer func() {
+		l.leave()
+		c.items.Add(1)
+		c.bytes.Add(sh.Index.Bytes)
+		if err != nil {
+			c.errors.Add(1)
+		}
+	}()
 	table, err := data.Rows(ctx, sh)
 	if errors.Is(err, shard.ErrChecksum) {
 		// What the way has spoiled may come whole the next time.
@@ -248,8 +269,7 @@ func (r *Reader) loadRows(ctx context.Context, number int) (*rows, error) {
 	if err != nil {
 		return nil, err
 	}
-	packed, err := r.wanted.pack(table)
-	if err != nil {
+	if packed, err = r.wanted.pack(table); err != nil {
 		return nil, fmt.Errorf("index %s/%s: %w", data.URL(), sh.Index.Name, err)
 	}
 	return packed, nil
@@ -315,7 +335,12 @@ func (r *Reader) Key(ctx context.Context, n int64) (string, error) {
 // Stats say how the reader has fared so far.
 func (r *Reader) Stats() Stats {
 	s := r.counters.stats()
-	s.Workers = r.config.Workers
+	c := &r.counters
+	s.Stages = Stages{
+		Index: c.index.stats(indexLoads), Store: c.store.stats(fetchers), Decode: c.decode.stats(r.config.Workers),
+		Transform: c.transform.stats(r.config.Workers), Collate: c.collate.stats(r.config.Workers),
+	}
+	s.Memory.Limit = r.config.Memory
 	for i := range r.sets {
 		st := r.sets[i].retried.Stats()
 		s.Retries += st.Retries
@@ -327,6 +352,6 @@ func (r *Reader) Stats() Stats {
 // Close ends passes that are running, with ErrClosed, and closes the shards.
 func (r *Reader) Close() error {
 	r.close.Do(func() { close(r.done) })
-	r.spare.Store(nil)
+	dropSpare(r.spare)
 	return r.files.close()
 }

@@ -850,7 +850,7 @@ func TestIndexesAreReadLazily(t *testing.T) {
 func TestRowCache(t *testing.T) {
 	loads := 0
 	one := rowsOf(t, 10)
-	c := newRowCache(3*one.bytes(), func(_ context.Context, shard int) (*rows, error) {
+	c := newRowCache(3*one.bytes(), new(meter), func(_ context.Context, shard int) (*rows, error) {
 		if loads++; loads == 1 {
 			return nil, errors.New("once")
 		}

@@ -142,6 +142,7 @@ func (w *wanted) pack(table []index.Row) (*rows, error) {
 type rowCache struct {
 	load  func(ctx context.Context, shard int) (*rows, error)
 	limit int64
+	meter *meter
 
 	mu      sync.Mutex
 	bytes   int64
@@ -158,8 +159,8 @@ type rowEntry struct {
 	err   error
 }
 
-func newRowCache(limit int64, load func(ctx context.Context, shard int) (*rows, error)) *rowCache {
-	return &rowCache{load: load, limit: limit, recent: list.New(), entries: map[int]*rowEntry{}}
+func newRowCache(limit int64, m *meter, load func(ctx context.Context, shard int) (*rows, error)) *rowCache {
+	return &rowCache{load: load, limit: limit, meter: m, recent: list.New(), entries: map[int]*rowEntry{}}
 }
 
 // get returns the rows of a shard. Several that want the same shard wait for one
@@ -201,16 +202,22 @@ func (c *rowCache) fill(ctx context.Context, e *rowEntry) (*rows, error) {
 		c.remove(e)
 		return nil, err
 	}
-	c.bytes += rows.bytes()
+	c.count(rows.bytes())
 	for at := c.recent.Back(); at != nil && c.bytes > c.limit; {
 		old := at.Value.(*rowEntry)
 		at = at.Prev()
 		if old != e && old.rows != nil {
-			c.bytes -= old.rows.bytes()
+			c.count(-old.rows.bytes())
 			c.remove(old)
 		}
 	}
 	return rows, nil
+}
+
+// count notes that so many bytes more are kept.
+func (c *rowCache) count(n int64) {
+	c.bytes += n
+	c.meter.add(n)
 }
 
 func (c *rowCache) remove(e *rowEntry) {

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime/trace"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -72,7 +72,8 @@ func (p *pass) schedule() {
 // newJob returns a job to fill, one that has come back if there is any.
 func (p *pass) newJob() *job {
 	select {
-	case j := <-p.idle:
+	case j := <-p.pool.jobs:
+		j.pass = p
 		return j
 	default:
 		return &job{pass: p, done: make(chan struct{}, 1)}
@@ -91,24 +92,25 @@ func (s *scheduler) batch(j *job, b int64) error {
 		j.streams[i] = s.stream(j.plan, of, i)
 	}
 	j.reset(b, len(j.samples), s.reader.wanted.names, s.reader.wanted.image)
+	j.begin()
 	if err := s.locate(j); err != nil {
 		return err
 	}
+	j.passed(stepIndex)
 	s.lookUp(j)
 	size := s.lay(j)
-	slab, err := s.take(size, 0)
+	slab, err := s.take(j, size, 0)
 	if err != nil {
 		return fmt.Errorf("batch %d of epoch %d: %w", b, s.plan.epoch, err)
 	}
 	j.slab = slab
 	if j.n == 0 {
-		j.collate()
-		j.done <- struct{}{}
+		j.end()
 	}
 	if err := s.sendAll(j); err != nil {
 		return err
 	}
-	for i := range j.n {
+	for i := range j.slots {
 		if j.empty[i] {
 			if err := s.hand(task{j, i}); err != nil {
 				return err
@@ -137,8 +139,7 @@ func (s *scheduler) locate(j *job) error {
 	if len(load) == 0 {
 		return nil
 	}
-	start := time.Now()
-	defer s.counters.indexBusy.since(start)
+	defer trace.StartRegion(j.ctx, "index").End()
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(s.ctx)
 	g.SetLimit(indexLoads)
@@ -284,7 +285,7 @@ func (s *scheduler) sendAll(j *job) error {
 			for _, h := range s.held {
 				own += h.bytes
 			}
-			b, err := s.take(r.size, own)
+			b, err := s.take(j, r.size, own)
 			if err != nil {
 				return fmt.Errorf("sample %q: %w", j.key(int(r.pieces[0].slot)), err)
 			}
@@ -313,20 +314,26 @@ func (s *scheduler) send(r *read) error {
 		r.before, r.after = s.streams[key], make(chan struct{})
 		s.streams[key] = r.after
 	}
+	s.counters.store.queued.Add(1)
 	select {
 	case s.reads <- r:
 		return nil
 	case <-s.ctx.Done():
+		s.counters.store.queued.Add(-1)
 		return context.Cause(s.ctx)
 	}
 }
 
-// take takes memory from the pool.
-func (s *scheduler) take(n, own int64) (*block, error) {
+// take takes memory from the pool for a job.
+func (s *scheduler) take(j *job, n, own int64) (*block, error) {
 	if most := max(s.pool.size, maxLent); n > most {
 		return nil, fmt.Errorf("takes %d bytes of memory, more than the %d that one may; a smaller batch_size or more memory helps", n, most)
 	}
-	start := time.Now()
-	defer s.counters.roomWait.since(start)
-	return s.pool.get(s.ctx, n, own)
+	class := sizeClass(n)
+	if b, err := s.pool.try(class, own); b != nil || err != nil {
+		return b, err
+	}
+	defer j.passed(stepMemory)
+	defer trace.StartRegion(j.ctx, "memory").End()
+	return s.pool.wait(s.ctx, class, own)
 }

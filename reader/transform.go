@@ -26,6 +26,8 @@ type imager struct {
 	workspace transform.Workspace
 	decoded   imaging.Image
 	table     *tensor.Table // under DTypeFloat32
+	// onDecoded, if there is one, is called between decoding and the transforms.
+	onDecoded func()
 }
 
 func newImager(c *Config, p *transform.Program, d imaging.Decoder) imager {
@@ -42,6 +44,9 @@ func newImager(c *Config, p *transform.Program, d imaging.Decoder) imager {
 func (m *imager) make(dst, file []byte, random augment.Rand) error {
 	if err := m.decoder.Decode(file, &m.decoded, imaging.DecodeOptions{MaxPixels: m.config.MaxPixels}); err != nil {
 		return err
+	}
+	if m.onDecoded != nil {
+		m.onDecoded()
 	}
 	if err := m.program.Draw(&m.recipe, &random, m.decoded.Width, m.decoded.Height); err != nil {
 		return err

@@ -142,15 +142,27 @@ func printBench(w io.Writer, l benchLine) error {
 		what = "samples/s"
 	}
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1e6) }
-	percent := func(b reader.Bound) string { return fmt.Sprintf("%.1f%%", 100*st.Busy(b)) }
+	percent := func(part, of time.Duration) string {
+		return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(of, 1)))
+	}
+	busy := func(s reader.StageStats) string { return fmt.Sprintf("%.1f%%", 100*st.Share(s)) }
 	_, err := fmt.Fprintf(w, "%s %s   %s/s   first batch %.2f s   wait p50 %s p99 %s   memory %s\n",
 		humanize.CommafWithDigits(l.ImagesPerSecond, 0), what, bytesText(int64(l.BytesPerSecond)), st.FirstBatch.Seconds(),
 		ms(st.WaitP50), ms(st.WaitP99), bytesText(l.PeakMemory))
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "bound by: %s; busy: decode %s (%d workers), store %s (%d reads at once), index %s, consumer %s\n",
-		l.Bound, percent(reader.BoundDecode), st.Workers, percent(reader.BoundStore), st.Fetchers,
-		percent(reader.BoundIndex), percent(reader.BoundConsumer))
+	of := &st.Waits
+	_, err = fmt.Fprintf(w, "bound by: %s; waited %s of the time, for: index %s, memory %s, store %s, decode %s, transform %s, collate %s, cpu %s\n",
+		l.Bound, percent(st.Waiting, st.Elapsed), percent(of.Index, st.Elapsed), percent(of.Memory, st.Elapsed), percent(of.Store, st.Elapsed),
+		percent(of.Decode, st.Elapsed), percent(of.Transform, st.Elapsed), percent(of.Collate, st.Elapsed), percent(of.CPU, st.Elapsed))
+	if err != nil {
+		return err
+	}
+	stages := &st.Stages
+	_, err = fmt.Fprintf(w, "busy: index %s, store %s (%s reads of %s on average, %d at once), decode %s (%d workers), transform %s, collate %s, consumer %s; budget %s, at most %s taken\n",
+		busy(stages.Index), busy(stages.Store), humanize.Comma(stages.Store.Items), bytesText(stages.Store.Bytes/max(1, stages.Store.Items)), stages.Store.Goroutines,
+		busy(stages.Decode), stages.Decode.Goroutines, busy(stages.Transform), busy(stages.Collate), percent(st.Holding, st.Elapsed),
+		bytesText(st.Memory.Limit), bytesText(st.Memory.Peak))
 	return err
 }
