@@ -209,3 +209,9 @@ func coefs(s []int16, n int) []int16 {
 	at := -int(uintptr(unsafe.Pointer(&s[0]))/2) & 31
 	return s[at : at+n]
 }
+
+// Clear makes all coefficients of the strip zero.
+func (m *Memory) Clear() {
+	clear(m.coef)
+	clear(m.last)
+}

@@ -1,0 +1,193 @@
+package entropy
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"shardify/imaging/jpeg/internal/blocks"
+	"shardify/internal/peers"
+)
+
+// libjpeg reads coefficients with the system's library.
+type libjpeg struct {
+	in  io.Writer
+	out *bufio.Scanner
+	dir string
+	n   int
+}
+
+func newLibjpeg(t testing.TB) *libjpeg {
+	t.Helper()
+	cc := peers.Program(t, "gcc")
+	if _, err := os.Stat("/usr/include/jpeglib.h"); err != nil {
+		t.Skip("SKIPPED LOUDLY: no libjpeg to compile with; install libjpeg62-turbo-dev")
+	}
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "coefficients")
+	if out, err := exec.Command(cc, "-O2", "-o", bin, "testdata/coefficients.c", "-ljpeg").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd := exec.Command(bin)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &libjpeg{in: in, out: bufio.NewScanner(out), dir: dir}
+}
+
+// file returns libjpeg's line about a file.
+func (l *libjpeg) file(t testing.TB, name string) string {
+	t.Helper()
+	fmt.Fprintln(l.in, name)
+	if !l.out.Scan() {
+		t.Fatalf("%s: libjpeg says nothing", name)
+	}
+	return l.out.Text()
+}
+
+// bytes does the same with the bytes of a file.
+func (l *libjpeg) bytes(t testing.TB, data []byte) string {
+	t.Helper()
+	name := filepath.Join(l.dir, "x.jpg")
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return l.file(t, name)
+}
+
+// read decodes all coefficients, and returns them by component and by rows of
+// blocks, in natural order.
+func read(d *Decoder, data []byte) ([][]int16, error) {
+	if err := d.ReadHeader(data); err != nil {
+		return nil, err
+	}
+	x, y := d.Frame.MCUs()
+	if err := d.Begin(blocks.Window{X1: x, Y1: y}); err != nil {
+		return nil, err
+	}
+	planes := make([][]int16, d.Frame.N)
+	for {
+		s, err := d.Next()
+		if err != nil || s == nil {
+			return planes, err
+		}
+		for c := range planes {
+			p := &s.Plane[c]
+			for r := range (s.Y1 - s.Y0) * d.Frame.Component[c].V {
+				if s.Y0*d.Frame.Component[c].V+r >= d.component[c].high {
+					break
+				}
+				for b := range d.component[c].wide {
+					at := r*p.Stride + b
+					blk := p.Coef[64*at:][:64]
+					for k := int(p.Last[at]) + 1; k < 64; k++ {
+						if blk[order[k]] != 0 {
+							return nil, fmt.Errorf("component %d: coefficient %d behind the last, %d", c, k, p.Last[at])
+						}
+					}
+					var n [64]int16
+					blocks.Natural(&n, blk)
+					planes[c] = append(planes[c], n[:]...)
+				}
+			}
+		}
+	}
+}
+
+// line is what libjpeg would print.
+func line(planes [][]int16) string {
+	var b bytes.Buffer
+	for _, p := range planes {
+		h := uint64(14695981039346656037)
+		for _, v := range p {
+			h = (h ^ uint64(uint16(v))) * 1099511628211
+		}
+		fmt.Fprintf(&b, " %016x", h)
+	}
+	return b.String()
+}
+
+func photographs(t testing.TB) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(peers.Photographs(t), "*"))
+	if err != nil || len(names) == 0 {
+		t.Fatal("no photographs", err)
+	}
+	return names
+}
+
+func TestPhotographs(t *testing.T) {
+	names := photographs(t)
+	l := newLibjpeg(t)
+	if testing.Short() {
+		names = names[:25]
+	}
+	var d Decoder
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		planes, err := read(&d, data)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, want := fmt.Sprintf("ok %d", d.Count)+line(planes), l.file(t, name); got != want {
+			t.Errorf("%s:\n%s\n%s", name, got, want)
+		}
+	}
+}
+
+func BenchmarkPhotographs(b *testing.B) {
+	var files [][]byte
+	for _, name := range photographs(b) {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		files = append(files, data)
+	}
+	var d Decoder
+	n := 0
+	for b.Loop() {
+		data := files[n%len(files)]
+		n++
+		if err := d.ReadHeader(data); err != nil {
+			b.Fatal(err)
+		}
+		x, y := d.Frame.MCUs()
+		if err := d.Begin(blocks.Window{X1: x, Y1: y}); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			s, err := d.Next()
+			if err != nil {
+				b.Fatal(err)
+			}
+			if s == nil {
+				break
+			}
+		}
+	}
+}

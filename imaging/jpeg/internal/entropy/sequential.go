@@ -1,0 +1,123 @@
+package entropy
+
+import (
+	"encoding/binary"
+
+	"shardify/imaging/jpeg/internal/blocks"
+)
+
+// order has the place of a coefficient by its zigzag index. A run that leads beyond
+// the block ends at its last coefficient, as in libjpeg.
+var order = func() (o [256]uint8) {
+	for i := range o {
+		o[i] = blocks.Order[min(i, 63)]
+	}
+	return o
+}()
+
+// run decodes n MCUs to where l points, and moves l behind them. It looks at
+// neither the end of the segment nor the validity of codes beyond noting it in
+// s.bad: the caller does, once for many MCUs.
+func (s *stream) run(l *layout, n int) {
+	data := s.data
+	p, used := s.p, s.used
+	limit := s.end + 8
+	final := order[63] & 63
+	for range n {
+		for j := range l.slot[:l.n] {
+			b := &l.slot[j]
+			blk := (*[64]int16)(b.coef[64*b.at:])
+			*blk = [64]int16{}
+			p = min(p+int(used>>3), limit)
+			used &= 7
+			buf := binary.BigEndian.Uint64(data[p:]) << used
+
+			e := b.dc.entry[buf>>(64-symbolBits)]
+			size := uint(e >> 8)
+			length := uint(e & 255)
+			if e == 0 {
+				length, size = b.dc.symbol(buf)
+				s.bad = s.bad || length == badLength
+			}
+			buf <<= length & 63
+			pred := &s.pred[b.pred&3]
+			*pred += extend(buf, size)
+			used += length + size
+			blk[0] = int16(*pred)
+
+			ac := &b.ac.entry
+			k := uint32(0)
+			for {
+				p += int(used >> 3)
+				used &= 7
+				buf := binary.BigEndian.Uint64(data[p:]) << used
+				e := ac[buf>>(64-acBits)]
+				if k += e >> 8 & 255; k >= 63 {
+					goto special
+				}
+				blk[order[k]&63] = int16(e >> 16)
+				buf <<= e & 63
+				used += uint(e & 63)
+
+				e = ac[buf>>(64-acBits)]
+				if k += e >> 8 & 255; k >= 63 {
+					goto special
+				}
+				blk[order[k]&63] = int16(e >> 16)
+				buf <<= e & 63
+				used += uint(e & 63)
+
+				e = ac[buf>>(64-acBits)]
+				if k += e >> 8 & 255; k >= 63 {
+					goto special
+				}
+				blk[order[k]&63] = int16(e >> 16)
+				buf <<= e & 63
+				used += uint(e & 63)
+
+				e = ac[buf>>(64-acBits)]
+				if k += e >> 8 & 255; k >= 63 {
+					goto special
+				}
+				blk[order[k]&63] = int16(e >> 16)
+				used += uint(e & 63)
+				continue
+
+			special:
+				if e&255 != 0 {
+					used += uint(e & 63)
+					if k < acEnd {
+						blk[final] = int16(e >> 16)
+						k = 63
+					}
+					break
+				}
+				k -= acEscape
+				p += int(used >> 3)
+				used &= 7
+				buf = binary.BigEndian.Uint64(data[p:]) << used
+				length, rs := b.ac.symbol(buf)
+				s.bad = s.bad || length == badLength
+				used += length
+				if rs&15 == 0 && rs != 0xf0 {
+					break
+				}
+				buf <<= length & 63
+				used += rs & 15
+				if k += uint32(rs>>4) + 1; k >= 63 {
+					if rs&15 != 0 {
+						blk[final] = int16(extend(buf, rs&15))
+					}
+					k = 63
+					break
+				}
+				if rs&15 != 0 {
+					blk[order[k]&63] = int16(extend(buf, rs&15))
+				}
+			}
+			b.last[b.at] = uint8(k & 63)
+			b.at += b.step
+		}
+	}
+	s.p, s.used = p+int(used>>3), used&7
+}

@@ -1,0 +1,241 @@
+package entropy
+
+import "bytes"
+
+// A Huffman table's definition is 16 counts of codes by length, then the symbols in
+// the order of their codes. All codes of a length are consecutive numbers, so that
+// a code is recognised by comparison with the largest of its length (T.81, Annex F,
+// DECODE).
+
+// long finds the codes that are too long for a look-up.
+type long struct {
+	// limit[l] is what 16 bits are less than if they begin with a code of at most
+	// l bits.
+	limit [17]uint32
+	// first[l] is the index in symbols of the first code of l bits, less that
+	// code.
+	first   [17]int32
+	symbols [256]uint8
+	n       int
+}
+
+// badLength is how many bits are skipped where no code fits: libjpeg notices when
+// it has read one bit more than the longest code has.
+const badLength = 17
+
+// decode returns the length and the symbol of the code that the 16 bits of x begin
+// with, which is at least min bits long; badLength and 0 if there is none.
+func (t *long) decode(x uint32, min int) (length int, symbol uint8) {
+	for l := min; l <= 16; l++ {
+		if x < t.limit[l] {
+			return l, t.symbols[uint8(int32(x>>(16-l))+t.first[l])]
+		}
+	}
+	return badLength, 0
+}
+
+// define reads a definition. It returns false if the codes do not fit: libjpeg
+// refuses those tables too, and a code of ones only.
+func (t *long) define(def []byte) bool {
+	t.n = copy(t.symbols[:], def[16:])
+	code, k := uint32(0), int32(0)
+	for l := 1; l <= 16; l++ {
+		n := uint32(def[l-1])
+		t.first[l] = k - int32(code)
+		code += n
+		k += int32(n)
+		if n > 0 && code >= 1<<l {
+			return false
+		}
+		t.limit[l] = code << (16 - l)
+		code <<= 1
+	}
+	return true
+}
+
+// symbolBits is the number of bits that a symbolTable looks up.
+const symbolBits = 9
+
+// symbolTable decodes symbols: those of DC, which are sizes, and those of
+// progressive scans. An entry is length | symbol<<8; 0 if the code is longer.
+type symbolTable struct {
+	entry [1 << symbolBits]uint16
+	long
+}
+
+func (t *symbolTable) build(def []byte, dc bool) bool {
+	if !t.define(def) {
+		return false
+	}
+	at, k := 0, 0
+	for l := 1; l <= symbolBits; l++ {
+		for range def[l-1] {
+			e := uint16(l) | uint16(t.symbols[k])<<8
+			k++
+			to := t.entry[at : at+1<<(symbolBits-l)]
+			for i := range to {
+				to[i] = e
+			}
+			at += len(to)
+		}
+	}
+	clear(t.entry[at:])
+	if dc {
+		for _, s := range t.symbols[:t.n] {
+			if s > 15 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// symbol returns the length and the symbol of the code at the top of x.
+func (t *symbolTable) symbol(x uint64) (length uint, symbol uint) {
+	e := t.entry[x>>(64-symbolBits)]
+	if e == 0 {
+		l, s := t.decode(uint32(x>>48), symbolBits+1)
+		return uint(l), uint(s)
+	}
+	return uint(e & 255), uint(e >> 8)
+}
+
+// acBits is the number of bits that an acTable looks up: more make the tables fall
+// out of the first-level cache, fewer find fewer values together with their codes.
+const acBits = 12
+
+// acTable decodes the AC coefficients of sequential scans, the code and the value
+// behind it in one look-up. An entry is
+//
+//	bits 0-7    how many bits code and value take together; 0 for an escape
+//	bits 8-15   by how much the zigzag index advances
+//	bits 16-31  the value
+//
+// The end of the block advances by acEnd and has value 0. An escape advances by
+// acEscape: the code is too long, or its value is not in the bits looked up; the
+// coefficient is then decoded by symbol. So one comparison, index >= 63, catches
+// the last coefficient, the end of the block, a run beyond the block, and escapes.
+type acTable struct {
+	entry [1 << acBits]uint32
+	long
+}
+
+const (
+	acEnd    = 128
+	acEscape = 64
+)
+
+func (t *acTable) build(def []byte) bool {
+	if !t.define(def) {
+		return false
+	}
+	at, k := 0, 0
+	for l := 1; l <= acBits; l++ {
+		for range def[l-1] {
+			rs := t.symbols[k]
+			k++
+			s := int(rs & 15)
+			to := t.entry[at : at+1<<(acBits-l)]
+			at += len(to)
+			switch {
+			case s == 0 && rs != 0xf0:
+				fill(to, acEnd<<8|uint32(l))
+			case l+s > acBits:
+				fill(to, acEscape<<8)
+			default:
+				e := uint32(rs>>4+1)<<8 | uint32(l+s)
+				if s == 0 {
+					fill(to, e)
+					break
+				}
+				// Values with a leading 0 are negative.
+				each, half := len(to)>>s, 1<<(s-1)
+				for v := 1 - 1<<s; v <= -half; v++ {
+					fill(to[:each], uint32(v)<<16|e)
+					to = to[each:]
+				}
+				for v := half; v < 2*half; v++ {
+					fill(to[:each], uint32(v)<<16|e)
+					to = to[each:]
+				}
+			}
+		}
+	}
+	fill(t.entry[at:], acEscape<<8)
+	return true
+}
+
+func fill(to []uint32, v uint32) {
+	if len(to) == 1 {
+		to[0] = v
+		return
+	}
+	for i := range to {
+		to[i] = v
+	}
+}
+
+// symbol returns the length and the symbol of the code at the top of x.
+func (t *acTable) symbol(x uint64) (length uint, symbol uint) {
+	l, s := t.decode(uint32(x>>48), 1)
+	return uint(l), uint(s)
+}
+
+// extend gives s bits the value that they stand for (T.81, EXTEND): the top s bits
+// of x.
+func extend(x uint64, s uint) int32 {
+	v := int32(x >> 1 >> (63 - s&63))
+	if int64(x) >= 0 {
+		v += 1 - 1<<(s&31)
+	}
+	return v
+}
+
+// tables keeps the tables that were last built: the images of many data sets share
+// theirs. What the last scan got stays valid until the next one asks.
+type tables struct {
+	dc, symbols cache[symbolTable]
+	ac          cache[acTable]
+}
+
+type cache[T any] struct {
+	slot  [8]*kept[T]
+	clock uint64
+}
+
+type kept[T any] struct {
+	def   [16 + 256]byte
+	n     int // bytes of def
+	used  uint64
+	table T
+}
+
+// get returns the table of a definition; build makes one that is not there. It
+// returns nil if the definition is none.
+func (c *cache[T]) get(def []byte, build func(*T, []byte) bool) *T {
+	c.clock++
+	oldest := &c.slot[0]
+	for i, k := range c.slot {
+		if k == nil {
+			oldest = &c.slot[i]
+			break
+		}
+		if bytes.Equal(k.def[:k.n], def) {
+			k.used = c.clock
+			return &k.table
+		}
+		if k.used < (*oldest).used {
+			oldest = &c.slot[i]
+		}
+	}
+	if *oldest == nil {
+		*oldest = new(kept[T])
+	}
+	k := *oldest
+	if !build(&k.table, def) {
+		k.n, k.used = 0, 0
+		return nil
+	}
+	k.n, k.used = copy(k.def[:], def), c.clock
+	return &k.table
+}
