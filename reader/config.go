@@ -10,6 +10,7 @@ import (
 	"shardify/imaging/tensor"
 	"shardify/imaging/transform"
 	"shardify/sample"
+	"shardify/store/cache"
 	"shardify/store/retry"
 )
 
@@ -73,6 +74,11 @@ type Config struct {
 	// again before its error ends the pass. The zero value is store/retry's, but
 	// that a local disk has no timeout: a read there cannot be called back.
 	Retry retry.Config `json:"retry,omitzero"`
+	// Cache keeps what is read of the store in a folder on a local disk, for the next
+	// epoch and for all processes of the host, as package store/cache says: give it for
+	// a remote or slow store. The zero value keeps nothing. The manifest is always read
+	// from the store itself.
+	Cache cache.Config `json:"cache,omitzero"`
 
 	// Workers is the number of goroutines that verify and decode; by default
 	// runtime.GOMAXPROCS. It changes nothing but the speed.
@@ -80,7 +86,8 @@ type Config struct {
 	// Memory is how many bytes a pass may hold: batches (those that the caller has
 	// not released, too), bytes read and not yet decoded, and the index. A single
 	// sample that is larger is read while nothing else is. The default is room for
-	// four batches, 128 MiB, and the index up to 1 GiB. Not counted is what a
+	// four batches, 128 MiB, the index up to 1 GiB, and with Cache what that fetches
+	// into: 48 MiB with blocks of 1 MiB. Not counted is what a
 	// worker decodes into (3 bytes for each pixel of the largest image), and the
 	// samples that stand in for damaged ones.
 	Memory int64 `json:"memory,omitempty"`
@@ -209,6 +216,11 @@ func (c Config) Validate() error {
 	}
 	if err := c.Retry.Validate(); err != nil {
 		fault("retry: %w", err)
+	}
+	if c.Cache != (cache.Config{}) {
+		if err := c.Cache.Validate(); err != nil {
+			fault("cache: %w", err)
+		}
 	}
 	between(&faults, "workers", c.Workers, 1, 1<<12)
 	if c.Memory < 0 {

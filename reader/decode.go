@@ -10,6 +10,7 @@ import (
 	"shardify/imaging/augment"
 	"shardify/index"
 	"shardify/shard"
+	"shardify/store/cache"
 )
 
 // worker verifies and decodes samples, straight into their places in the slabs. Its
@@ -150,19 +151,20 @@ func (w *worker) picture(j *job, i int, n, copies int64, file []byte) (err error
 }
 
 // verify compares a field with its checksum. Where they differ it is read once more,
-// from the shard opened anew: what a disk, a network or a cache has spoiled on the
-// way may come whole then.
+// from the shard opened anew and past the cache: what a disk, a network or a cache has
+// spoiled on the way may come whole then.
 func (w *worker) verify(j *job, i int, name string, x *extent, data []byte) error {
 	if w.reader.config.SkipChecksums || index.FieldChecksum(data) == x.crc {
 		return nil
 	}
 	w.counters.rereads.Add(1)
-	f, err := w.reader.openShard(w.ctx, j.shards[i])
+	fresh := cache.Fresh(w.ctx)
+	f, err := w.reader.openShard(fresh, j.shards[i])
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := w.readFull(f, j.shards[i], data, x.offset); err != nil {
+	if err := w.readFull(fresh, f, j.shards[i], data, x.offset); err != nil {
 		return err
 	}
 	if sum := index.FieldChecksum(data); sum != x.crc {

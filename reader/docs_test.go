@@ -16,7 +16,11 @@ func TestDocsNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(files, "../tools/shuffling/main_test.go") {
+	cache, err := filepath.Glob("../store/cache/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(append(files, cache...), "../tools/shuffling/main_test.go") {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"shardify/dataset"
 	"shardify/index"
 	"shardify/shard"
+	"shardify/store/cache"
 )
 
 // fetchers is how many reads of a store are under way at once: enough to keep an
@@ -143,7 +144,7 @@ func (p *pass) load(r *read) (parsed []byte, err error) {
 	}
 	defer p.reader.files.release(f)
 	if !r.parse {
-		return nil, p.readFull(f.file, r.shard, r.data, r.offset)
+		return nil, p.readFull(p.ctx, f.file, r.shard, r.data, r.offset)
 	}
 	j, q := r.job, &r.pieces[0]
 	x := p.extent(j, q)
@@ -152,25 +153,26 @@ func (p *pass) load(r *read) (parsed []byte, err error) {
 	return p.readField(f.file, r.shard, &row, &field, r.data[:0])
 }
 
-// readField reads a field, once more from the shard opened anew where its checksum is
-// wrong.
+// readField reads a field, once more from the shard opened anew, past the cache, where
+// its checksum is wrong.
 func (p *pass) readField(f *dataset.ShardFile, number int32, row *index.Row, field *index.FieldRow, buf []byte) ([]byte, error) {
 	data, err := f.ReadField(p.ctx, row, field, buf)
 	if !errors.Is(err, shard.ErrChecksum) {
 		return data, err
 	}
 	p.counters.rereads.Add(1)
-	again, err := p.reader.openShard(p.ctx, number)
+	fresh := cache.Fresh(p.ctx)
+	again, err := p.reader.openShard(fresh, number)
 	if err != nil {
 		return nil, err
 	}
 	defer again.Close()
-	return again.ReadField(p.ctx, row, field, buf)
+	return again.ReadField(fresh, row, field, buf)
 }
 
 // readFull fills data from offset on.
-func (p *pass) readFull(f *dataset.ShardFile, number int32, data []byte, offset int64) error {
-	n, err := f.ReadAt(p.ctx, data, offset)
+func (p *pass) readFull(ctx context.Context, f *dataset.ShardFile, number int32, data []byte, offset int64) error {
+	n, err := f.ReadAt(ctx, data, offset)
 	switch {
 	case n == len(data):
 		return nil

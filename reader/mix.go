@@ -10,6 +10,8 @@ import (
 
 	"shardify/dataset"
 	"shardify/index"
+	"shardify/store"
+	"shardify/store/cache"
 	"shardify/store/open"
 	"shardify/store/retry"
 )
@@ -51,7 +53,7 @@ func OpenMix(ctx context.Context, sources []Source, config Config) (*Reader, err
 		if err != nil {
 			return nil, err
 		}
-		if sets[i], err = newSet(data, retried, or(s.Split, config.Split)); err != nil {
+		if sets[i], err = newSet(retried, data.Manifest(), or(s.Split, config.Split), config.Cache); err != nil {
 			return nil, err
 		}
 	}
@@ -60,18 +62,35 @@ func OpenMix(ctx context.Context, sources []Source, config Config) (*Reader, err
 
 // set is one of the data sets of a reader.
 type set struct {
-	data    *dataset.Dataset
-	retried *retry.Store // that of data
+	data    *dataset.Dataset // in cached, or where that is nil in retried
+	retried *retry.Store
+	cached  *cache.Store
 	split   *index.Split
 	first   int // its first shard in the reader
 }
 
-func newSet(data *dataset.Dataset, retried *retry.Store, split string) (set, error) {
-	s, err := data.Manifest().Split(split)
+// newSet returns the set of a split of the data set that m describes. What is read of
+// it stays on the disk if c says so.
+func newSet(retried *retry.Store, m *index.Manifest, split string, c cache.Config) (set, error) {
+	sp, err := m.Split(split)
 	if err != nil {
 		return set{}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return set{data: data, retried: retried, split: s}, nil
+	s := set{retried: retried, split: sp}
+	var st store.Store = retried
+	if c != (cache.Config{}) {
+		if s.cached, err = cache.New(retried, c); err != nil {
+			return set{}, err
+		}
+		for i := range sp.Shards {
+			sh := &sp.Shards[i]
+			s.cached.Expect(sh.Name, sh.Bytes, string(sh.Checksum))
+			s.cached.Expect(sh.Index.Name, sh.Index.Bytes, string(sh.Index.Checksum))
+		}
+		st = s.cached
+	}
+	s.data, err = dataset.New(st, m)
+	return s, err
 }
 
 // join numbers the sets' shards, and returns the split that all of them make.

@@ -16,6 +16,7 @@ import (
 	"shardify/sample"
 	"shardify/shard"
 	"shardify/store"
+	"shardify/store/cache"
 	"shardify/store/retry"
 )
 
@@ -76,10 +77,7 @@ func New(ctx context.Context, data *dataset.Dataset, config Config) (*Reader, er
 	if err != nil {
 		return nil, err
 	}
-	if data, err = dataset.New(retried, data.Manifest()); err != nil {
-		return nil, err
-	}
-	s, err := newSet(data, retried, config.Split)
+	s, err := newSet(retried, data.Manifest(), config.Split, config.Cache)
 	if err != nil {
 		return nil, err
 	}
@@ -231,16 +229,21 @@ func (r *Reader) divideMemory() error {
 		cols++
 	}
 	rows := r.split.Samples*rowBytes(cols)*3/2 + 512*int64(len(r.counts))
+	var buffers int64
+	if c.Cache != (cache.Config{}) {
+		buffers = fetchers * c.Cache.Buffer(maxRead)
+	}
 	if c.Memory == 0 {
 		rows = min(rows, 1<<30)
-		c.Memory = 4*batch + 128<<20 + rows
+		c.Memory = 4*batch + 128<<20 + rows + buffers
 	} else {
 		rows = min(rows, c.Memory/4)
 	}
-	r.poolBytes = c.Memory - rows
+	r.poolBytes = c.Memory - rows - buffers
 	if least := 2*batch + 1<<20; r.poolBytes < least {
-		return fmt.Errorf("%w: memory: %d bytes, of which the index has %d, do not hold two batches of %d: give %d or more, or lower batch_size",
-			ErrConfig, c.Memory, rows, batch, least+least/3+1)
+		least += buffers
+		return fmt.Errorf("%w: memory: %d bytes, of which the index has %d and the cache's buffers %d, do not hold two batches of %d: give %d or more, or lower batch_size",
+			ErrConfig, c.Memory, rows, buffers, batch, least+least/3+1)
 	}
 	r.rows = newRowCache(rows, r.counters.memory, r.loadRows)
 	return nil
@@ -264,7 +267,7 @@ func (r *Reader) loadRows(ctx context.Context, number int) (packed *rows, err er
 	if errors.Is(err, shard.ErrChecksum) {
 		// What the way has spoiled may come whole the next time.
 		r.counters.rereads.Add(1)
-		table, err = data.Rows(ctx, sh)
+		table, err = data.Rows(cache.Fresh(ctx), sh)
 	}
 	if err != nil {
 		return nil, err
@@ -345,6 +348,12 @@ func (r *Reader) Stats() Stats {
 		st := r.sets[i].retried.Stats()
 		s.Retries += st.Retries
 		s.Stalls += st.Timeouts
+		if c := r.sets[i].cached; c != nil {
+			if s.Cache == nil {
+				s.Cache = new(cache.Stats)
+			}
+			s.Cache.Add(c.Stats())
+		}
 	}
 	return s
 }

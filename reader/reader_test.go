@@ -41,6 +41,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if job := os.Getenv(cacheEnv); job != "" {
+		if err := runCached(job); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"shardify/store/cache"
 )
 
 // Stats say how a reader has fared, over all its passes up to now. It is plain data;
@@ -28,6 +30,8 @@ type Stats struct {
 	Rereads    int64 `json:"rereads"`
 	Retries    int64 `json:"retries"`
 	Stalls     int64 `json:"stalls"`
+	// Cache says how Config.Cache has fared; nil without.
+	Cache *cache.Stats `json:"cache,omitempty"`
 
 	// Elapsed is the time during which a pass was running.
 	Elapsed time.Duration `json:"elapsed_ns"`

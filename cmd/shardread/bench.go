@@ -80,6 +80,7 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 	if err != nil {
 		return err
 	}
+	defer func() { reportCache(s.err, r.Stats()) }()
 	if err := file.end(benchEpochs(ctx, o, r, state, file, s.err)); err != nil {
 		return err
 	}
@@ -164,5 +165,25 @@ func printBench(w io.Writer, l benchLine) error {
 		busy(stages.Index), busy(stages.Store), humanize.Comma(stages.Store.Items), bytesText(stages.Store.Bytes/max(1, stages.Store.Items)), stages.Store.Goroutines,
 		busy(stages.Decode), stages.Decode.Goroutines, busy(stages.Transform), busy(stages.Collate), percent(st.Holding, st.Elapsed),
 		bytesText(st.Memory.Limit), bytesText(st.Memory.Peak))
+	if c := st.Cache; c != nil && err == nil {
+		_, err = fmt.Fprintf(w, "cache: %.1f%% of %s reads were hits; %s from the cache, %s from the store in %s reads; %s evicted\n",
+			100*float64(c.Hits)/float64(max(1, c.Hits+c.Misses)), humanize.Comma(c.Hits+c.Misses),
+			bytesText(c.CacheBytes), bytesText(c.OriginBytes), humanize.Comma(c.OriginReads), bytesText(c.EvictedBytes))
+	}
 	return err
+}
+
+// reportCache says what was wrong with the cache, which is no fault of what was read.
+func reportCache(w io.Writer, st reader.Stats) {
+	c := st.Cache
+	if c == nil {
+		return
+	}
+	// That nobody hears is no reason to stop.
+	if c.Warning != "" {
+		_, _ = fmt.Fprintf(w, "shardread: %s\n", printable(c.Warning))
+	}
+	if c.Corrupt > 0 {
+		_, _ = fmt.Fprintf(w, "shardread: %d blocks in the cache were not as they had been written, and fetched again: see to that disk\n", c.Corrupt)
+	}
 }

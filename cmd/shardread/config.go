@@ -18,6 +18,7 @@ import (
 	"shardify/imaging/transform"
 	"shardify/internal/nearest"
 	"shardify/reader"
+	"shardify/store/cache"
 	"shardify/store/retry"
 )
 
@@ -30,6 +31,7 @@ type configOptions struct {
 
 	shuffle, ends, decode, dtype, onBad string
 	layout, memory, transform           string
+	cacheSize                           string
 	keysFrom, weights                   string
 	mix                                 []string
 	crop, eval                          int
@@ -90,6 +92,8 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.DurationVar(&o.flags.Retry.Timeout, "timeout", 0, fmt.Sprintf("how long an operation of a remote store may take before it is made again (default %v)", retry.DefaultTimeout))
 		f.IntVar(&o.flags.Retry.Attempts, "attempts", 0, fmt.Sprintf("how often an operation of the store is tried before its error counts (default %d)", retry.DefaultAttempts))
 		f.DurationVar(&o.flags.Retry.Hedge, "hedge", 0, "make a read that has no answer after this time a second time (default: never)")
+		f.StringVar(&o.flags.Cache.Dir, "cache", "", "keep what is read of a remote or slow DST in this folder on a local disk, for the next epoch and all processes of the host")
+		f.StringVar(&o.cacheSize, "cache-size", "", fmt.Sprintf("the most that --cache may take: 500GB, 2TB (default %s)", humanize.Bytes(cache.DefaultMaxBytes)))
 		f.BoolVar(&o.flags.SkipChecksums, "skip-checksums", false, "do not verify the checksums of fields")
 		f.IntVar(&o.flags.Workers, "workers", 0, "goroutines that decode (default: the cores)")
 		f.StringVar(&o.memory, "memory", "", "memory for batches, reads and index: 512MiB, 2GB (default: four batches, 128 MiB, and the index)")
@@ -188,12 +192,15 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 		case "workers":
 			c.Workers = g.Workers
 		case "memory":
-			n, err := humanize.ParseBytes(o.memory)
-			if err == nil && n > 1<<62 {
-				err = errors.New("more than any machine has")
-			}
+			var err error
+			c.Memory, err = parseBytes(o.memory)
 			fault("memory", err)
-			c.Memory = int64(n)
+		case "cache":
+			c.Cache.Dir = g.Cache.Dir
+		case "cache-size":
+			var err error
+			c.Cache.MaxBytes, err = parseBytes(o.cacheSize)
+			fault("cache-size", err)
 		}
 	})
 	if given := f.Lookup("crop"); given != nil && given.Changed && f.Changed("eval") {
@@ -215,6 +222,15 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 		return c, usage(err)
 	}
 	return c, nil
+}
+
+// parseBytes reads a number of bytes as people write it.
+func parseBytes(text string) (int64, error) {
+	n, err := humanize.ParseBytes(text)
+	if err == nil && n > 1<<62 {
+		err = errors.New("more than any machine has")
+	}
+	return int64(n), err
 }
 
 // open opens DST, and what is mixed with it; configuration faults that only show there
@@ -288,7 +304,7 @@ func decodeStrict(r io.Reader, v any) error {
 
 // jsonNames are the names of reader.Config's settings.
 func jsonNames() (names []string) {
-	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[retry.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[retry.Config](), reflect.TypeFor[cache.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets]()} {
 		for i := range t.NumField() {
 			if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
 				names = append(names, name)

@@ -139,6 +139,7 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 		return err
 	}
 	defer r.Close()
+	defer func() { reportCache(s.err, r.Stats()) }()
 	state, err := o.start(r, o.epoch, 0)
 	if err != nil {
 		return err
