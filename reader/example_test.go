@@ -132,9 +132,9 @@ func ExampleSampling() {
 		batch.Release()
 	}
 	// Output:
-	// samples [21 23 6 16] labels [1 3 1 1]
-	// samples [11 26 3 18] labels [1 1 3 3]
-	// samples [18 23 6 3] labels [3 3 1 3]
+	// samples [21 23 6 18] labels [1 3 1 3]
+	// samples [16 26 3 18] labels [1 1 3 3]
+	// samples [21 23 11 3] labels [1 3 1 3]
 }
 
 // The order of an epoch is a pure function: no data set is needed to look at it.

@@ -555,15 +555,19 @@ func (s *stratum) draw(key uint64) *members {
 	return s.repeat(s.pick(key))
 }
 
+// drawBlock is how many neighbours pick puts in a random order: few enough to lie in a
+// processor's first cache, as a place in a larger one costs more than all else.
+const drawBlock = 4096
+
 // pick says for which samples the fraction counts in an epoch: exactly picks of them.
 // They are those on which the points of a grid fall, when all fractions are laid end
-// to end in a random order.
+// to end, each block of samples in a random order: so each block has its share, too,
+// and within a block any two samples come together as often as by chance.
 func (s *stratum) pick(key uint64) []bool {
 	picked := make([]bool, len(s.rows))
 	if s.picks == 0 {
 		return picked
 	}
-	order := newPermutation(int64(len(s.rows)), key)
 	offset := mix64(key) >> 32 // of the grid, in 2^-32 of its step
 	point := func(k int64) uint64 {
 		hi, lo := bits.Mul64(uint64(k)<<32|offset, s.sum)
@@ -572,20 +576,24 @@ func (s *stratum) pick(key uint64) []bool {
 	}
 	k, at := int64(0), uint64(0)
 	next := point(0)
-	for g := range int64(len(s.rows)) {
-		i := order.at(g)
-		at += uint64(s.fraction[i])
-		// Two points never fall on one sample, as no fraction is larger than the
-		// step; but for rounding, when the second is left to the next one.
-		if k < s.picks && next < at {
-			picked[i] = true
-			if k++; k < s.picks {
-				next = point(k)
+	for from := 0; from < len(s.rows); from += drawBlock {
+		fractions := s.fraction[from:min(from+drawBlock, len(s.rows))]
+		order := newPermutation(int64(len(fractions)), hashKey(key, uint64(from)))
+		for g := range int64(len(fractions)) {
+			i := order.at(g)
+			at += uint64(fractions[i])
+			// Two points never fall on one sample, as no fraction is larger than the
+			// step; but for rounding, when the second is left to the next one.
+			if k < s.picks && next < at {
+				picked[from+int(i)] = true
+				if k++; k < s.picks {
+					next = point(k)
+				}
 			}
 		}
 	}
-	for g := int64(0); k < s.picks; g++ { // what rounding has left
-		if i := order.at(g); !picked[i] && s.fraction[i] > 0 {
+	for i := 0; k < s.picks; i++ { // what rounding has left
+		if !picked[i] && s.fraction[i] > 0 {
 			picked[i] = true
 			k++
 		}
