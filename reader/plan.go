@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -350,6 +351,21 @@ func (p *Plan) places(dst []int64, g, n int64) []int64 {
 		}
 	}
 	return dst
+}
+
+// Worker yields the numbers of the batches, from batch from on, that fall to worker 0 ≤
+// worker < workers, where several workers take a rank's batches in turn: from+worker and
+// every workers-th after it. What the workers give in turn is then the rank's own order,
+// however many they are; that is how PyTorch's DataLoader joins what its worker processes
+// yield. With from a State's Batch, they go on from there.
+func (p *Plan) Worker(from int64, worker, workers int) (iter.Seq[int64], error) {
+	if from < 0 || worker < 0 || worker >= workers {
+		return nil, fmt.Errorf("worker %d of %d from batch %d on: workers are numbered from 0, and so are batches", worker, workers, from)
+	}
+	return func(yield func(int64) bool) {
+		for b := from + int64(worker); b < p.Batches() && yield(b); b += int64(workers) {
+		}
+	}, nil
 }
 
 // laneOf is the lane of a place in a batch of a rank, of a plan without buckets.

@@ -7,7 +7,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"shardify/dataset/datasettest"
 )
 
 // The n! orders of a few elements must all be equally frequent over the keys.
@@ -212,7 +215,19 @@ func TestPlanWorlds(t *testing.T) {
 			for b := range p.Batches() {
 				var all []int64
 				for r := range w {
+					from := len(all)
 					all = p.Batch(all, b, r)
+					if o.Shuffle != ShuffleShards && o.Shuffle != ShuffleWindow {
+						continue
+					}
+					for i, n := range all[from:] {
+						// What stands there is the next of one of the rank's lanes.
+						g := b*p.GlobalBatchSize() + int64(r+i*w)
+						lane, pos := int(g)%o.Lanes, g/int64(o.Lanes)
+						if lane%w != r || n != laneAt(p, lane, pos) {
+							t.Fatalf("%+v batch %d: sample %d of rank %d is not at %d of lane %d", o, b, n, r, pos, lane)
+						}
+					}
 				}
 				want := one.Batch(nil, b, 0)
 				if got := p.GlobalBatch(nil, b); !slices.Equal(got, want) {
@@ -226,6 +241,61 @@ func TestPlanWorlds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// However many workers take a rank's batches in turn, from wherever, each batch is taken
+// once, and in turn they come in their order.
+func TestPlanWorkers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	orders(func(counts []int64, o Order) {
+		o.Ends = EndsExact
+		p := plan(t, counts, o, 0)
+		from := rng.Int64N(p.Batches() + 2)
+		for workers := 1; workers < 6; workers++ {
+			var of [][]int64
+			for i := range workers {
+				mine, err := p.Worker(from, i, workers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				of = append(of, slices.Collect(mine))
+			}
+			// As DataLoader joins them: one of each in turn, leaving out who is done.
+			var all []int64
+			for turn := 0; len(all) < int(p.Batches()-from); turn++ {
+				before := len(all)
+				for _, list := range of {
+					if turn < len(list) {
+						all = append(all, list[turn])
+					}
+				}
+				if len(all) == before {
+					break
+				}
+			}
+			for i, b := range all {
+				if b != from+int64(i) {
+					t.Fatalf("%d workers from batch %d on: batch %d comes at %d", workers, from, b, i)
+				}
+			}
+			if int64(len(all)) != max(0, p.Batches()-from) {
+				t.Fatalf("%d workers from batch %d of %d on: %d batches", workers, from, p.Batches(), len(all))
+			}
+		}
+	})
+	p := plan(t, []int64{100}, Order{Shuffle: ShuffleNone}, 0)
+	for _, c := range [][3]int{{-1, 0, 1}, {0, -1, 1}, {0, 1, 1}, {0, 0, 0}} {
+		if _, err := p.Worker(int64(c[0]), c[1], c[2]); err == nil {
+			t.Errorf("worker %d of %d from %d", c[1], c[2], c[0])
+		}
+	}
+	whole, _ := p.Worker(0, 0, 1)
+	for b := range whole {
+		if b > 0 {
+			t.Fatal("it goes on after the loop was left")
+		}
+		break
+	}
 }
 
 // laneAt is what stands at a position of a lane, by the rank that serves it alone.
@@ -363,6 +433,204 @@ func TestPlanFrozen(t *testing.T) {
 	} {
 		if got := strings.Trim(fmt.Sprint(places(plan(t, counts, c.o, c.epoch))), "[]"); got != c.want {
 			t.Errorf("{Order%+v, %d, %q},", c.o, c.epoch, got)
+		}
+	}
+}
+
+// Ranks' batches, with each of the ends, and places of a billion samples.
+func TestPlanFrozenBatches(t *testing.T) {
+	for _, c := range []struct {
+		ends Ends
+		want string
+	}{
+		{EndsDrop, "[1 22 4 23 0][7 5 21 3 8] [6 11 20 10 16][13 18 12 17 14] "},
+		{EndsPad, "[1 22 4 23 0][7 5 21 3 8][2 9 1 22 4] [6 11 20 10 16][13 18 12 17 14][19 15 6 11 20] "},
+		{EndsExact, "[1 22 4 23 0][7 5 21 3 8][2 9] [6 11 20 10 16][13 18 12 17 14][19 15] "},
+	} {
+		got := ""
+		for rank := range 2 {
+			p := plan(t, []int64{7, 0, 9, 5, 3}, Order{Shuffle: ShuffleWindow, Seed: 1, Lanes: 4, Window: 24, World: 2, BatchSize: 5, Ends: c.ends}, 3)
+			for b := range p.Batches() {
+				got += fmt.Sprint(p.Batch(nil, b, rank))
+			}
+			got += " "
+		}
+		if got != c.want {
+			t.Errorf("{%q, %q},", c.ends, got)
+		}
+	}
+	counts := make([]int64, 1000)
+	for i := range counts {
+		counts[i] = 1_000_000
+	}
+	for _, c := range []struct {
+		mode Shuffle
+		want string
+	}{
+		{ShuffleShards, "[58333335 251666671][869000002 58333336][583500004 203833335][231000001 531333337]"},
+		{ShuffleWindow, "[901000199 235000155][678000238 814000011][165375000 597208401][616999984 415999972]"},
+		{ShuffleGlobal, "[674074864 495589507][460922172 195428253][790467890 179031204][482423978 482602488]"},
+	} {
+		p := plan(t, counts, Order{Shuffle: c.mode, Seed: 1<<64 - 1, World: 8, BatchSize: 2}, 1<<31-1)
+		got := ""
+		for _, b := range []int64{0, 1, p.Batches() / 2, p.Batches() - 1} {
+			got += fmt.Sprint(p.Batch(nil, b, 5))
+		}
+		if got != c.want {
+			t.Errorf("{%q, %q},", c.mode, got)
+		}
+	}
+}
+
+// An epoch's order does not depend on which epochs were planned before, or at the same
+// time: that is what set_epoch means.
+func TestPlanSetEpoch(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	for _, c := range []Config{
+		{Shuffle: ShuffleGlobal},
+		{Shuffle: ShuffleWindow, Window: 48},
+		{Shuffle: ShuffleShards, Sampling: Sampling{Balanced: true, Samples: 33}},
+		{Shuffle: ShuffleGlobal, Sampling: Sampling{Weights: []Weight{{"label = 1", 2.5}}}, Buckets: Buckets{Edges: []float64{1}}},
+	} {
+		c.BatchSize, c.Decode, c.Ends, c.Seed = 4, DecodeNone, EndsExact, 3
+		list := func(r *Reader, epoch int) (all []int64) {
+			p, err := r.Plan(epoch)
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			for b := range p.Batches() {
+				all = p.Batch(all, b, 0)
+			}
+			return all
+		}
+		var fresh [][]int64
+		for epoch := range 4 {
+			fresh = append(fresh, list(newReader(t, d, c), epoch))
+			if epoch > 0 && slices.Equal(fresh[epoch], fresh[epoch-1]) {
+				t.Errorf("%+v: epochs %d and %d are the same", c, epoch-1, epoch)
+			}
+		}
+		r := newReader(t, d, c)
+		var wg sync.WaitGroup
+		for _, epoch := range []int{3, 0, 2, 3, 1, 1, 0} {
+			if !slices.Equal(list(r, epoch), fresh[epoch]) {
+				t.Errorf("%+v: epoch %d is another one after others", c, epoch)
+			}
+			wg.Go(func() {
+				for range 20 {
+					if !slices.Equal(list(r, epoch), fresh[epoch]) {
+						t.Errorf("%+v: epoch %d is another one beside others", c, epoch)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		// And so are the batches that are read.
+		for _, epoch := range []int{2, 0, 2} {
+			var got []int64
+			for _, b := range epochOf(t, r, epoch) {
+				got = append(got, b.samples...)
+			}
+			if !slices.Equal(got, fresh[epoch]) {
+				t.Errorf("%+v: epoch %d reads other samples", c, epoch)
+			}
+		}
+	}
+}
+
+// Over the seeds and over the epochs, a place has every sample equally often, as its
+// neighbours have, independently of each other and of the seed and the epoch before.
+// Each test is a chi-square over 16 × 16 cells, 225 degrees of freedom, that fails by
+// chance once in 1,000; the keys are fixed, so that it does not fail by chance.
+func TestPlanUniform(t *testing.T) {
+	const n, trials, cells = 1000, 20000, 16
+	const critical = 293.7
+	chi := func(what string, pair func(k uint64) (a, b int64)) {
+		var count [cells][cells]float64
+		for k := range uint64(trials) {
+			a, b := pair(k)
+			count[a*cells/n][b*cells/n]++
+		}
+		// Cells are not quite of one size: 1000 is no multiple of 16.
+		var size [cells]float64
+		for x := range n {
+			size[x*cells/n]++
+		}
+		sum := 0.0
+		for i, row := range count {
+			for j, got := range row {
+				want := trials * size[i] / n * size[j] / n
+				sum += (got - want) * (got - want) / want
+			}
+		}
+		if sum > critical {
+			t.Errorf("%s: chi-square %.1f, more than %.1f", what, sum, critical)
+		}
+	}
+	at := func(o Order, epoch int, g int64) int64 {
+		return plan(t, []int64{n / 4, n / 2, n / 4}, o, epoch).at(g)
+	}
+	global := func(seed uint64) Order { return Order{Shuffle: ShuffleGlobal, Seed: seed} }
+	for _, g := range []int64{0, 499, 998} {
+		chi(fmt.Sprintf("global, places %d and %d", g, g+1), func(k uint64) (int64, int64) { return at(global(k), 0, g), at(global(k), 0, g+1) })
+		chi(fmt.Sprintf("global, place %d, seeds k and k+1", g), func(k uint64) (int64, int64) { return at(global(2*k), 0, g), at(global(2*k+1), 0, g) })
+		chi(fmt.Sprintf("global, place %d, epochs k and k+1", g), func(k uint64) (int64, int64) { return at(global(7), int(2*k), g), at(global(7), int(2*k+1), g) })
+		chi(fmt.Sprintf("global, place %d, seed k epoch k+1 and seed k+1 epoch k", g), func(k uint64) (int64, int64) {
+			return at(global(2*k), int(2*k+1), g), at(global(2*k+1), int(2*k), g)
+		})
+	}
+	// A window of everything in one lane permutes as global does.
+	window := func(seed uint64) Order { return Order{Shuffle: ShuffleWindow, Seed: seed, Lanes: 1, Window: n} }
+	for _, g := range []int64{0, 998} {
+		chi(fmt.Sprintf("window, places %d and %d", g, g+1), func(k uint64) (int64, int64) { return at(window(k), 0, g), at(window(k), 0, g+1) })
+		chi(fmt.Sprintf("window, place %d, epochs k and k+1", g), func(k uint64) (int64, int64) { return at(window(7), int(2*k), g), at(window(7), int(2*k+1), g) })
+	}
+	// Windows of one epoch, and lanes, are permuted independently of each other.
+	two := func(seed uint64, lanes, window int) *Plan {
+		return plan(t, []int64{2 * n}, Order{Shuffle: ShuffleWindow, Seed: seed, Lanes: lanes, Window: window, Interleave: 1}, 0)
+	}
+	chi("two windows of a lane", func(k uint64) (int64, int64) {
+		p := two(k, 1, n)
+		return p.at(5), p.at(n+5) - n
+	})
+	chi("the windows of two lanes", func(k uint64) (int64, int64) {
+		p := two(k, 2, 2*n)
+		return p.at(10), p.at(11) - n
+	})
+}
+
+// The order of a billion samples needs no more memory than that of a million in as many
+// shards, and walking through it none.
+func TestPlanMemory(t *testing.T) {
+	sizes := func(each int64) []int64 {
+		counts := make([]int64, 1000)
+		for i := range counts {
+			counts[i] = each + int64(i%7)
+		}
+		return counts
+	}
+	for _, mode := range modes {
+		o := Order{Shuffle: mode, World: 8, BatchSize: 256}
+		bytes := func(counts []int64) uint64 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			plan(t, counts, o, 1)
+			runtime.ReadMemStats(&after)
+			return after.TotalAlloc - before.TotalAlloc
+		}
+		small, large := bytes(sizes(1000)), bytes(sizes(1_000_000))
+		if large > small+small/10+4096 {
+			t.Errorf("%s: a plan of a billion samples takes %d bytes, of a million %d", mode, large, small)
+		}
+		p := plan(t, sizes(1_000_000), o, 1)
+		batch := make([]int64, 0, 256)
+		b := int64(0)
+		if n := testing.AllocsPerRun(100, func() {
+			batch = p.Batch(batch[:0], b, 3)
+			b += p.Batches() / 200
+		}); n > 0 {
+			t.Errorf("%s: %v allocations a batch", mode, n)
 		}
 	}
 }
@@ -526,6 +794,7 @@ func TestPlanLarge(t *testing.T) {
 	}
 }
 
+// Of a billion samples.
 func BenchmarkPlan(b *testing.B) {
 	counts := make([]int64, 10000)
 	for i := range counts {
@@ -533,8 +802,9 @@ func BenchmarkPlan(b *testing.B) {
 	}
 	for _, mode := range modes {
 		b.Run(string(mode), func(b *testing.B) {
+			b.ReportAllocs()
 			p := plan(b, counts, Order{Shuffle: mode, BatchSize: 256}, 0)
-			var batch []int64
+			batch := make([]int64, 0, 256)
 			n, at := 0, int64(0)
 			for b.Loop() {
 				batch = p.Batch(batch[:0], at, 0)
