@@ -9,9 +9,11 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"shardify/dataset/where"
+	"shardify/imaging/transform"
 	"shardify/index"
 )
 
@@ -36,7 +38,16 @@ type Buckets struct {
 	// Edges are the values at which a bucket ends and the next one begins, ascending:
 	// with the edges 0.8 and 1.25, bucket 0 has values below 0.8, bucket 1 those from
 	// 0.8 to below 1.25, and bucket 2 the others.
+	//
+	// The default, where Sizes are given and By is "width / height", are the geometric
+	// means of neighbouring sizes' ratios, so that every image comes to the size that
+	// is most like it.
 	Edges []float64 `json:"edges,omitempty"`
+	// Sizes are the heights and widths of the images in the batches of each bucket, one
+	// more than Edges: Config.Transform with its sizes in proportion, as
+	// transform.Options says. By default all buckets have Transform's own size. Under
+	// DecodeNone they only make the edges.
+	Sizes []transform.Size `json:"sizes,omitempty"`
 }
 
 const (
@@ -49,14 +60,52 @@ const (
 	maxPrint = 500
 )
 
-func (b *Buckets) isZero() bool { return b.By == "" && len(b.Edges) == 0 }
+func (b *Buckets) isZero() bool { return b.By == "" && len(b.Edges) == 0 && len(b.Sizes) == 0 }
 
 // withDefaults fills in what is zero.
 func (b Buckets) withDefaults() Buckets {
-	if !b.isZero() {
-		b.By = or(b.By, defaultBy)
+	if b.isZero() {
+		return b
+	}
+	b.By = or(b.By, defaultBy)
+	if b.By == defaultBy && len(b.Edges) == 0 && b.checkRatios() == nil {
+		for i := 1; i < len(b.Sizes); i++ {
+			b.Edges = append(b.Edges, edge(ratio(b.Sizes[i-1]), ratio(b.Sizes[i])))
+		}
 	}
 	return b
+}
+
+// ratio is a size's width by its height.
+func ratio(s transform.Size) float64 {
+	if s[1] == 0 {
+		return 1 // a square
+	}
+	return float64(s[1]) / float64(s[0])
+}
+
+// edge is the geometric mean of two ratios, in five digits where these keep it between
+// them.
+func edge(low, high float64) float64 {
+	mean := math.Sqrt(low * high)
+	short, err := strconv.ParseFloat(strconv.FormatFloat(mean, 'g', 5, 64), 64)
+	if err != nil || short <= low || short >= high {
+		return mean
+	}
+	return short
+}
+
+// checkRatios says why Sizes make no edges.
+func (b *Buckets) checkRatios() error {
+	for i, s := range b.Sizes {
+		if s[0] < 1 || s[1] < 0 {
+			return fmt.Errorf("sizes: %d x %d is none", s[0], s[1])
+		}
+		if i > 0 && ratio(b.Sizes[i-1]) >= ratio(s) {
+			return fmt.Errorf("sizes: the ratio of width and height must ascend, from %.4g to %.4g it does not; or give edges", ratio(b.Sizes[i-1]), ratio(s))
+		}
+	}
+	return nil
 }
 
 // Validate reports every fault that shows without a data set.
@@ -73,7 +122,19 @@ func (b *Buckets) Validate() error {
 			fault("by: %w", err)
 		}
 	}
-	if len(b.Edges) == 0 {
+	switch n := len(b.Sizes); {
+	case len(b.Edges) > 0 && n > 0 && n != len(b.Edges)+1:
+		fault("sizes: %d of them for %d buckets", n, len(b.Edges)+1)
+	case len(b.Edges) > 0:
+	case n == 1:
+		fault("sizes: a single one makes no buckets; give it to the transforms")
+	case n > 0 && or(b.By, defaultBy) == defaultBy:
+		if err := b.checkRatios(); err != nil {
+			faults = append(faults, err)
+		}
+	case n > 0:
+		fault("edges: there are none; sizes make them only by %q", defaultBy)
+	default:
 		fault("edges: there are none, where one bucket ends and the next begins")
 	}
 	if n := len(b.Edges) + 1; n > maxBuckets {
@@ -113,7 +174,7 @@ func (b *Buckets) fingerprint() string {
 	if b.isZero() {
 		return ""
 	}
-	data, err := json.Marshal(Buckets{By: b.By, Edges: b.Edges})
+	data, err := json.Marshal(Buckets{By: b.By, Edges: b.Edges}) // Sizes may be others
 	if err != nil {
 		panic(fmt.Sprintf("reader: buckets that were validated have no JSON: %v", err))
 	}

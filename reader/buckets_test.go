@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"shardify/dataset"
 	"shardify/dataset/datasettest"
+	"shardify/imaging/transform"
 	"shardify/index"
 	"shardify/store/mem"
 )
@@ -540,6 +542,110 @@ func TestResumeBuckets(t *testing.T) {
 	}
 }
 
+// The images of each bucket have its size, and are what a reader makes that has this size
+// alone; also where a sample is left out.
+func TestBucketsSizes(t *testing.T) {
+	st := mem.New()
+	d := datasettest.Write(t, st, datasettest.Options{Shards: 3, Samples: 20})
+	rows := indexOf(t, d)
+	flipByte(t, st, d.Manifest().Splits[0].Shards[0].Name, rows[7].Field("jpg").Offset+50)
+	sizes := []transform.Size{{40, 20}, {32}, {20, 44}}
+	for _, c := range []Config{
+		{Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{24}}, transform.RandomHorizontalFlip{}}},
+		{Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{16, 24}}, transform.ImageNet}, DType: DTypeFloat32, Layout: LayoutNHWC},
+	} {
+		c.BatchSize, c.World, c.Seed, c.Ends, c.OnBad = 4, 1, 9, EndsExact, OnBadSkip
+		looks := make([]map[int64][]byte, len(sizes))
+		for k, size := range sizes {
+			one := c
+			one.Transform = append(transform.List{transform.RandomResizedCrop{Size: size}}, c.Transform[1:]...)
+			looks[k] = map[int64][]byte{}
+			for _, b := range epochOf(t, newReader(t, d, one), 1) {
+				for i, n := range b.samples {
+					each := len(b.images) / len(b.samples)
+					looks[k][n] = b.images[i*each:][:each]
+				}
+			}
+		}
+		c.Buckets.Sizes = sizes
+		r := newReader(t, d, c)
+		if got := r.Config().Buckets; got.By != "width / height" || !slices.Equal(got.Edges, []float64{0.70711, 1.4832}) {
+			t.Errorf("%+v", got)
+		}
+		seen := map[int]int{}
+		for b, err := range r.Epoch(context.Background(), 1) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := b.Bucket()
+			size := sizes[k]
+			if size[1] == 0 {
+				size[1] = size[0]
+			}
+			want := []int{b.Len(), 3, size[0], size[1]}
+			if c.Layout == LayoutNHWC {
+				want = []int{b.Len(), size[0], size[1], 3}
+			}
+			images := b.Images()
+			if !slices.Equal(images.Shape, want) || images.DType != r.Config().DType {
+				t.Fatalf("bucket %d: images of %v, want %v", k, images.Shape, want)
+			}
+			each := len(images.Data) / max(1, b.Len())
+			for i, n := range b.Samples() {
+				if !bytes.Equal(images.Data[i*each:][:each], looks[k][n]) {
+					t.Errorf("bucket %d: sample %d looks different", k, n)
+				}
+				seen[k]++
+			}
+			b.Release()
+		}
+		if seen[0] < 5 || seen[1] < 5 || seen[2] < 5 || seen[0]+seen[1]+seen[2] != 59 {
+			t.Errorf("samples of the buckets: %v", seen)
+		}
+		// To go on with larger images is no other order.
+		s, err := r.State(0, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Buckets.Sizes = []transform.Size{{80, 40}, {64}, {40, 88}}
+		if err := newReader(t, d, c).CheckState(s); err != nil {
+			t.Error(err)
+		}
+	}
+	// Memory is for the largest.
+	c := Config{BatchSize: 4, Ends: EndsExact, Buckets: Buckets{Sizes: []transform.Size{{20, 10}, {2000}, {20, 44}}}, Memory: 50 << 20}
+	if _, err := New(context.Background(), d, c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "do not hold two batches of 50331648") {
+		t.Error(err)
+	}
+}
+
+// Edges are the geometric means of the ratios, rounded where there is room for it.
+func TestBucketsEdges(t *testing.T) {
+	for _, c := range []struct {
+		sizes []transform.Size
+		want  []float64
+	}{
+		{[]transform.Size{{3, 1}, {2, 1}, {224}, {1, 2}}, []float64{0.40825, 0.70711, 1.4142}},
+		{[]transform.Size{{10000, 9999}, {10001, 10000}}, []float64{math.Sqrt(9999. / 10000 * 10000 / 10001)}},
+	} {
+		b := Buckets{Sizes: c.sizes}.withDefaults()
+		if !slices.Equal(b.Edges, c.want) {
+			t.Errorf("%v: %v, want %v", c.sizes, b.Edges, c.want)
+		}
+		for i := range c.sizes {
+			if k := b.of(ratio(c.sizes[i])); k != i {
+				t.Errorf("%v: a ratio of %v comes into bucket %d, not %d", c.sizes, ratio(c.sizes[i]), k, i)
+			}
+		}
+		if err := b.Validate(); err != nil {
+			t.Error(err)
+		}
+		if again := b.withDefaults(); !reflect.DeepEqual(again, b) {
+			t.Errorf("%+v become %+v", b, again)
+		}
+	}
+}
+
 // What stands in for a damaged sample is of its bucket.
 func TestBucketsSubstitute(t *testing.T) {
 	st := mem.New()
@@ -591,6 +697,11 @@ func TestBucketsFaults(t *testing.T) {
 		{Buckets{Edges: many}, []string{"they make 65 buckets, more than 64"}},
 		{Buckets{By: "seg.png.size", Edges: []float64{1}}, []string{`the index knows no seg.png.size of sample "class-001/img_000001"`}},
 		{Buckets{By: "width / (height - height)", Edges: []float64{1}}, []string{"the index knows no width / (height - height) of sample"}},
+		{Buckets{Sizes: []transform.Size{{24}}}, []string{"a single one makes no buckets"}},
+		{Buckets{Sizes: []transform.Size{{24}, {32}}}, []string{"must ascend, from 1 to 1 it does not"}},
+		{Buckets{Sizes: []transform.Size{{-24, 24}, {32}}}, []string{"-24 x 24 is none"}},
+		{Buckets{By: "jpg.size", Sizes: []transform.Size{{24}, {32}}}, []string{`edges: there are none; sizes make them only by "width / height"`}},
+		{Buckets{Edges: []float64{1, 2}, Sizes: []transform.Size{{24}, {32}}}, []string{"2 of them for 3 buckets"}},
 		{Buckets{By: "label", Edges: []float64{1, 4}}, []string{
 			"bucket 0 (label < 1) has 8 samples, less than one global batch of 9", "bucket 2 (label >= 4) has 8 samples", `set ends to "pad" or "exact"`}},
 	} {

@@ -51,12 +51,12 @@ func (j *job) show() {
 	c := &j.pass.reader.config
 	j.tensors = make([]Tensor, 0, 2)
 	if c.Decode == DecodeImage {
-		width, height := j.pass.reader.program.Size()
-		shape := []int{j.n, height, width, 3}
+		p := &j.canvas
+		shape := []int{j.n, p.height, p.width, 3}
 		if c.Layout == LayoutNCHW {
-			shape = []int{j.n, 3, height, width}
+			shape = []int{j.n, 3, p.height, p.width}
 		}
-		data := j.slab.data[:int64(j.n)*j.pass.imageBytes]
+		data := j.slab.data[:int64(j.n)*p.bytes]
 		j.tensors = append(j.tensors, Tensor{Name: imageTensor, DType: c.DType, Shape: shape, Data: data})
 	}
 	labels := Tensor{Name: labelTensor, DType: DTypeInt64, Shape: []int{j.n}, Data: j.slab.data[j.labelsAt:][:8*j.n]}
@@ -68,7 +68,7 @@ func (j *job) show() {
 // what stands in for a damaged sample in its place.
 func (j *job) compact() {
 	names := len(j.names)
-	size := j.pass.imageBytes
+	size := j.canvas.bytes
 	kept := 0
 	keys := make([]byte, 0, len(j.keys))
 	ends := make([]int32, 0, j.slots)

@@ -243,14 +243,14 @@ func (c Config) Validate() error {
 
 // validateTransform reports the faults of the transforms.
 func (c Config) validateTransform() (faults []error) {
-	p, err := c.compile()
+	canvases, err := c.canvases()
 	if err != nil {
 		return []error{err}
 	}
-	if w, _ := p.Size(); w == 0 {
+	if canvases[0].width == 0 {
 		faults = append(faults, errors.New("transform: images would differ in size; add a random_resized_crop, center_crop or random_crop, or a resize to [height, width]"))
 	}
-	if _, ok := p.Normalize(); ok && c.DType != DTypeFloat32 {
+	if _, ok := canvases[0].program.Normalize(); ok && c.DType != DTypeFloat32 {
 		faults = append(faults, fmt.Errorf("transform %d: normalize: makes fractions; set dtype to %q", len(c.Transform), DTypeFloat32))
 	}
 	return faults

@@ -24,7 +24,7 @@ type worker struct {
 
 // decode does what the tasks ask for until the pass is over.
 func (p *pass) decode() {
-	w := worker{pass: p, imager: newImager(&p.reader.config, p.reader.program, imaging.Std)}
+	w := worker{pass: p, imager: newImager(&p.reader.config, p.reader.canvases, imaging.Std)}
 	w.imager.onDecoded = w.decoded
 	w.lap.leave()
 	for {
@@ -80,7 +80,7 @@ func (w *worker) do(j *job, i int) {
 		w.bad(j, i, err)
 	} else if w.reader.wanted.image {
 		w.counters.transform.items.Add(1)
-		w.counters.transform.bytes.Add(w.imageBytes)
+		w.counters.transform.bytes.Add(j.canvas.bytes)
 	}
 	last := w.lap.of
 	w.charge(last, w.lap.leave())
@@ -147,7 +147,9 @@ func (w *worker) picture(j *job, i int, n, copies int64, file []byte) (err error
 		seed = hashKey(seed, purposeCopy, uint64(copies))
 	}
 	random := augment.NewRand(seed, uint64(w.plan.epoch), uint64(n))
-	return w.imager.make(j.slab.data[int64(i)*w.imageBytes:][:w.imageBytes:w.imageBytes], file, random)
+	w.imager.program = j.canvas.program
+	size := j.canvas.bytes
+	return w.imager.make(j.slab.data[int64(i)*size:][:size:size], file, random)
 }
 
 // verify compares a field with its checksum. Where they differ it is read once more,

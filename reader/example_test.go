@@ -137,6 +137,42 @@ func ExampleSampling() {
 	// samples [21 23 11 3] labels [1 3 1 3]
 }
 
+// Images of any shape, hardly cropped: those in batches of one bucket have one size.
+func ExampleBuckets() {
+	dir, remove := packed()
+	defer remove()
+	ctx := context.Background()
+	data, err := reader.Open(ctx, dir, reader.Config{
+		BatchSize: 8,
+		Seed:      1,
+		Ends:      reader.EndsExact,
+		Transform: transform.List{transform.Resize{Size: transform.Size{32}}, transform.CenterCrop{Size: transform.Size{32}}},
+		Buckets:   reader.Buckets{Sizes: []transform.Size{{48, 24}, {32}, {24, 48}}}, // height, width
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer data.Close()
+	b := data.Config().Buckets
+	fmt.Println("divided by", b.By, "at", b.Edges)
+	for batch, err := range data.Epoch(ctx, 0) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("bucket", batch.Bucket(), "images", batch.Images().Shape)
+		batch.Release()
+	}
+	// Output:
+	// divided by width / height at [0.70711 1.4142]
+	// bucket 0 images [8 3 48 24]
+	// bucket 2 images [6 3 24 48]
+	// bucket 1 images [8 3 32 32]
+	// bucket 0 images [1 3 48 24]
+	// bucket 1 images [7 3 32 32]
+}
+
 // The order of an epoch is a pure function: no data set is needed to look at it.
 func ExampleNewPlan() {
 	shards := []int64{4, 4, 4} // samples in each

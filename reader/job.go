@@ -12,7 +12,9 @@ import (
 type job struct {
 	pass   *pass
 	number int64
-	plan   *Plan // of the batch's bucket
+	// plan and canvas are those of the batch's bucket.
+	plan   *Plan
+	canvas canvas
 	// slots is the number of slots, one for each sample, and n how many of them have
 	// one when the job is collated; slot i's image is the i-th of the slab.
 	slots   int

@@ -26,8 +26,6 @@ type pass struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	pool     *pool
-	// imageBytes is the size of one image in a slab; 0 under DecodeNone.
-	imageBytes int64
 
 	reads chan *read
 	tasks chan task
@@ -108,11 +106,10 @@ func (r *Reader) newPass(ctx context.Context, epoch int, from int64) (*pass, err
 	}
 	p := &pass{
 		reader: r, plan: plan, from: from, counters: &r.counters,
-		pool:       r.takePool(),
-		imageBytes: r.imageBytes,
-		reads:      make(chan *read, 2*fetchers),
-		tasks:      make(chan task, min(ahead*r.config.BatchSize, maxTasks)),
-		ready:      make(chan *job, ahead),
+		pool:  r.takePool(),
+		reads: make(chan *read, 2*fetchers),
+		tasks: make(chan task, min(ahead*r.config.BatchSize, maxTasks)),
+		ready: make(chan *job, ahead),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	return p, nil

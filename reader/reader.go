@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 
 	"shardify/dataset"
-	"shardify/imaging/transform"
 	"shardify/index"
 	"shardify/sample"
 	"shardify/shard"
@@ -42,10 +41,10 @@ type Reader struct {
 	wanted            wanted
 	// sequential: shards can only be read from front to back.
 	sequential bool
-	// program is Config.Transform; nil under DecodeNone.
-	program    *transform.Program
-	imageBytes int64
-	poolBytes  int64
+	// canvases are Config.Transform's: one, or one for each bucket, or under DecodeNone
+	// none.
+	canvases  []canvas
+	poolBytes int64
 
 	rows     *rowCache
 	files    *files
@@ -145,7 +144,7 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	if r.config.MaxBad == 0 {
 		r.config.MaxBad = int(max(16, plan.Samples()/int64(r.config.World)/100))
 	}
-	if r.program, err = r.config.compile(); err != nil {
+	if r.canvases, err = r.config.canvases(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if err := r.divideMemory(); err != nil {
@@ -203,15 +202,12 @@ func (r *Reader) chooseFields() error {
 // divideMemory divides Config.Memory between the index and the pool of a pass.
 func (r *Reader) divideMemory() error {
 	c := &r.config
-	if c.Decode == DecodeImage {
-		width, height := r.program.Size()
-		r.imageBytes = 3 * int64(width) * int64(height)
-		if c.DType == DTypeFloat32 {
-			r.imageBytes *= 4
-		}
+	image := int64(0) // the largest
+	for _, p := range r.canvases {
+		image = max(image, p.bytes)
 	}
 	// What a batch takes: its images and labels, and about so many bytes of fields.
-	batch := int64(c.BatchSize) * (r.imageBytes + 8)
+	batch := int64(c.BatchSize) * (image + 8)
 	if len(r.wanted.names) > 0 {
 		var fields int64
 		for i := range r.split.Shards {

@@ -84,6 +84,7 @@ func (p *pass) newJob() *job {
 func (s *scheduler) batch(j *job, b int64) error {
 	var of int64 // the batch's number in its bucket
 	j.plan, of = s.plan.of(b)
+	j.canvas = s.reader.canvas(j.plan)
 	j.samples = j.plan.batch(j.samples[:0], of, s.reader.config.Rank)
 	j.copies = sized(j.copies, len(j.samples))
 	j.streams = sized(j.streams, len(j.samples))
@@ -211,7 +212,7 @@ func (s *scheduler) stream(p *Plan, batch int64, slot int) int32 {
 // lay joins pieces to reads and gives everything that stays in the batch its place
 // in the slab, whose size it returns.
 func (s *scheduler) lay(j *job) int64 {
-	at := j.lay(s.imageBytes * int64(s.plan.order.BatchSize))
+	at := j.lay(j.canvas.bytes * int64(s.plan.order.BatchSize))
 	slices.SortFunc(j.pieces, func(a, b piece) int {
 		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.stream, b.stream),
 			cmp.Compare(a.offset, b.offset), cmp.Compare(a.slot, b.slot), cmp.Compare(a.field, b.field))

@@ -1,6 +1,8 @@
 package reader
 
 import (
+	"fmt"
+
 	"shardify/imaging"
 	"shardify/imaging/augment"
 	"shardify/imaging/tensor"
@@ -20,7 +22,7 @@ import (
 // to say, of sources that have the image's width and height.
 type imager struct {
 	config    *Config
-	program   *transform.Program
+	program   *transform.Program // that of the batch's bucket; all normalise alike
 	decoder   imaging.Decoder
 	recipe    transform.Recipe
 	workspace transform.Workspace
@@ -30,11 +32,14 @@ type imager struct {
 	onDecoded func()
 }
 
-func newImager(c *Config, p *transform.Program, d imaging.Decoder) imager {
-	m := imager{config: c, program: p, decoder: d}
-	if c.DType == DTypeFloat32 {
-		n, _ := p.Normalize()
-		m.table = n.Table()
+func newImager(c *Config, p []canvas, d imaging.Decoder) imager {
+	m := imager{config: c, decoder: d}
+	if len(p) > 0 {
+		m.program = p[0].program
+		if c.DType == DTypeFloat32 {
+			n, _ := m.program.Normalize()
+			m.table = n.Table()
+		}
 	}
 	return m
 }
@@ -61,10 +66,48 @@ func (m *imager) make(dst, file []byte, random augment.Rand) error {
 	return tensor.PutUint8(dst, &view.Image, m.config.Layout, view.FlipX, view.FlipY)
 }
 
-// compile makes the program of the configuration's transforms; nil under DecodeNone.
-func (c *Config) compile() (*transform.Program, error) {
+// canvas says what the images of a batch become; the zero value is none.
+type canvas struct {
+	program       *transform.Program
+	width, height int
+	bytes         int64 // of one image in a slab
+}
+
+// canvases are those of the buckets; the only one where all have the same, none under
+// DecodeNone.
+func (c *Config) canvases() (list []canvas, err error) {
 	if c.Decode != DecodeImage {
 		return nil, nil
 	}
-	return transform.Compile(c.Transform, transform.Options{MaxPixels: max(0, c.MaxPixels)})
+	sizes := c.Buckets.Sizes
+	if len(sizes) == 0 {
+		sizes = []transform.Size{{}}
+	}
+	for k, size := range sizes {
+		p := canvas{}
+		if p.program, err = transform.Compile(c.Transform, transform.Options{Size: size, MaxPixels: max(0, c.MaxPixels)}); err != nil {
+			if len(sizes) > 1 {
+				err = fmt.Errorf("bucket %d: %w", k, err)
+			}
+			return nil, err
+		}
+		p.width, p.height = p.program.Size()
+		p.bytes = 3 * int64(p.width) * int64(p.height)
+		if c.DType == DTypeFloat32 {
+			p.bytes *= 4
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// canvas is that of a bucket.
+func (r *Reader) canvas(p *Plan) canvas {
+	switch len(r.canvases) {
+	case 0:
+		return canvas{}
+	case 1:
+		return r.canvases[0]
+	}
+	return r.canvases[p.bucket]
 }

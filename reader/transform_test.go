@@ -56,7 +56,7 @@ func picture(t testing.TB, c Config, file []byte) []byte {
 
 func imagerOf(t testing.TB, c *Config) imager {
 	t.Helper()
-	p, err := c.compile()
+	p, err := c.canvases()
 	if err != nil {
 		t.Fatal(err)
 	}

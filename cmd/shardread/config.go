@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -33,7 +34,7 @@ type configOptions struct {
 	layout, memory, transform           string
 	cacheSize                           string
 	keysFrom, weights                   string
-	mix                                 []string
+	mix, sizes                          []string
 	crop, eval                          int
 }
 
@@ -75,6 +76,7 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.BoolVar(&g.Distinct, "distinct", false, "weights draw without replacement: no sample comes twice in an epoch")
 		f.StringVar(&o.flags.Buckets.By, "bucket-by", "", "the value by which --bucket-edges divides the samples: \"txt.size\", \"width * height\" (default \"width / height\")")
 		f.Float64SliceVar(&o.flags.Buckets.Edges, "bucket-edges", nil, "every batch has samples of one bucket: of values below the first edge, from the first to below the second, …: 0.8,1.25")
+		f.StringSliceVar(&o.sizes, "bucket-sizes", nil, "height x width of the images of each bucket: 320x192,256x256,192x320 (without --bucket-edges: each image comes to the size that is most like it)")
 	}
 	if groups&imageFlags != 0 {
 		f.StringVar(&o.decode, "decode", "", "image, or none: fields as they are (default image)")
@@ -177,6 +179,10 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			c.Buckets.By = g.Buckets.By
 		case "bucket-edges":
 			c.Buckets.Edges = g.Buckets.Edges
+		case "bucket-sizes":
+			var err error
+			c.Buckets.Sizes, err = parseSizes(o.sizes)
+			fault("bucket-sizes", err)
 		case "max-bad":
 			c.MaxBad = g.MaxBad
 		case "max-pixels":
@@ -257,6 +263,20 @@ func readConfig(name string, c *reader.Config) error {
 		return fmt.Errorf("--config %s: %w", name, err)
 	}
 	return nil
+}
+
+// parseSizes reads sizes such as 192x320, height by width.
+func parseSizes(texts []string) (sizes []transform.Size, err error) {
+	for _, text := range texts {
+		h, w, found := strings.Cut(text, "x")
+		height, err := strconv.Atoi(h)
+		width, err2 := strconv.Atoi(w)
+		if !found || err != nil || err2 != nil || height < 1 || width < 1 {
+			return nil, fmt.Errorf("%q is no size; want height x width, such as 192x320", text)
+		}
+		sizes = append(sizes, transform.Size{height, width})
+	}
+	return sizes, nil
 }
 
 // readLines reads a file of lines, of which empty ones do not count.
