@@ -122,13 +122,8 @@ type canvas struct {
 // open checks the dimensions and takes memory for them; every decoder calls it
 // before it decodes.
 func (c *canvas) open(info Info) error {
-	limit := c.opt.MaxPixels
-	if limit == 0 {
-		limit = DefaultMaxPixels
-	}
-	limit = min(limit, math.MaxInt/8) // no size in bytes overflows
-	if int64(info.Height) > limit/int64(info.Width) {
-		return fmt.Errorf("%s: %w: %d x %d; the bound (max_pixels) is %d", info.Format, ErrTooLarge, info.Width, info.Height, limit)
+	if err := bounded(info, c.opt.MaxPixels); err != nil {
+		return err
 	}
 	if !c.opt.Orient {
 		info.Orientation = 1
@@ -137,6 +132,18 @@ func (c *canvas) open(info Info) error {
 	c.dst.Reset(info.Upright())
 	if info.Orientation != 1 {
 		c.line = make([]uint8, 3*info.Width)
+	}
+	return nil
+}
+
+// bounded checks dimensions before memory is taken for them; 0 is the default bound.
+func bounded(info Info, limit int64) error {
+	if limit == 0 {
+		limit = DefaultMaxPixels
+	}
+	limit = min(limit, math.MaxInt/8) // no size in bytes overflows
+	if int64(info.Height) > limit/int64(info.Width) {
+		return fmt.Errorf("%s: %w: %d x %d; the bound (max_pixels) is %d", info.Format, ErrTooLarge, info.Width, info.Height, limit)
 	}
 	return nil
 }

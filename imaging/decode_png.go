@@ -7,10 +7,11 @@ import (
 	"image/png"
 )
 
-func (c *canvas) png(data []byte) error {
+// pngHeader is probePNG for a file that is to be decoded.
+func pngHeader(data []byte) (Info, error) {
 	info, err := probePNG(data)
 	if err != nil {
-		return err
+		return info, err
 	}
 	bits := int64(info.Channels * info.Bits)
 	if data[25] == 3 { // indices of a palette
@@ -18,7 +19,15 @@ func (c *canvas) png(data []byte) error {
 	}
 	// Deflate makes at most 1032 bytes of one.
 	if (int64(info.Width)*bits+7)/8*int64(info.Height)/1032 > int64(len(data)) {
-		return malformed(PNG, -1, "the file is too short for its width and height")
+		return info, malformed(PNG, -1, "the file is too short for its width and height")
+	}
+	return info, nil
+}
+
+func (c *canvas) png(data []byte) error {
+	info, err := pngHeader(data)
+	if err != nil {
+		return err
 	}
 	if err := c.open(info); err != nil {
 		return err
