@@ -317,6 +317,7 @@ var pillowLists = []string{
 	`[{"pad": {"padding": 6, "fill": 255}}, {"random_rotation": {"degrees": 40, "fill": [9, 99, 199]}}, {"random_horizontal_flip": {}}, {"center_crop": 25}]`,
 	`[{"random_crop": {"size": 24, "pad_if_needed": true}}, {"random_horizontal_flip": {}}, {"random_rotation": [10, 80]}, {"random_vertical_flip": {}}, {"random_affine": {"degrees": 20, "translate": 0.1, "scale": [0.7, 1.2], "shear": 10, "interpolation": "bilinear"}}, {"random_horizontal_flip": {}}]`,
 	`[{"random_rotation": 20}, {"resize": 24}, {"random_crop": 20}, {"random_affine": {"degrees": 0, "translate": [0.2, 0.1]}}, {"resize": [9, 31]}]`,
+	`[{"pad": {"padding": 20, "padding_mode": "reflect"}}, {"random_crop": 12}, {"random_horizontal_flip": {}}]`,
 	// Colours between geometry.
 	`[{"random_horizontal_flip": {}}, {"random_solarize": 100}, {"center_crop": 22}, {"random_invert": {}}, {"random_vertical_flip": {}}, {"random_erasing": {"p": 1, "value": 77}}, {"center_crop": 18}]`,
 	`[{"center_crop": 30}, {"random_horizontal_flip": {}}, {"random_adjust_sharpness": {"sharpness_factor": 2, "p": 1}}, {"random_autocontrast": {}}, {"random_posterize": 3}, {"random_equalize": {}}, {"random_crop": 20}, {"grayscale": {}}]`,

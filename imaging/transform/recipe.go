@@ -365,7 +365,7 @@ type View struct {
 // workspace, or is a part of src whose pixels may have been changed; it is valid until
 // either is used again.
 func (r *Recipe) Image(ws *Workspace, src *imaging.Image) (View, error) {
-	if err := r.fits("image", src.Width, src.Height); err != nil {
+	if err := r.fits("an image", src.Width, src.Height); err != nil {
 		return View{}, err
 	}
 	ws.view = *src
@@ -406,7 +406,7 @@ func (r *Recipe) Image(ws *Workspace, src *imaging.Image) (View, error) {
 // the result, it is written where it lies, otherwise it takes memory as its Reset does.
 // dst and src must not share pixels; src stays as it is.
 func (r *Recipe) Mask(ws *Workspace, dst, src *imaging.Mask, fill uint8) error {
-	if err := r.fits("mask", src.Width, src.Height); err != nil {
+	if err := r.fits("a mask", src.Width, src.Height); err != nil {
 		return err
 	}
 	// What remains to be flipped goes into the last stage, unless that has a matrix,
@@ -474,7 +474,7 @@ func (r *Recipe) fits(what string, width, height int) error {
 		return fmt.Errorf("transform: the recipe is empty; Program.Draw makes one")
 	}
 	if width != r.width || height != r.height {
-		return fmt.Errorf("transform: a %s of %d x %d, where the recipe is for an image of %d x %d", what, width, height, r.width, r.height)
+		return fmt.Errorf("transform: %s of %d x %d, where the recipe is for an image of %d x %d", what, width, height, r.width, r.height)
 	}
 	return nil
 }

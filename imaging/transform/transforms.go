@@ -405,7 +405,7 @@ func (t RandomApply) draw(r *Recipe) error {
 type RandomChoice struct {
 	Transforms List `json:"transforms"`
 	// P weighs them; where it is nil, all are equally likely.
-	P []float64 `json:"p,omitempty"`
+	P []float64 `json:"p,omitzero"`
 }
 
 // Validate reports every fault.
