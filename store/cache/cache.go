@@ -238,7 +238,7 @@ func New(inner store.Store, c Config) (*Store, error) {
 			s.url = abs
 		}
 	}
-	s.folder = folder{path: c.Dir, max: c.MaxBytes, sample: evictSample, step: touchStep, patience: lockPatience, counters: &s.counters}
+	s.folder = folder{path: c.Dir, max: c.MaxBytes, sample: evictSample, step: touchStep, patience: lockPatience, counters: &s.counters, turn: make(chan struct{}, 1)}
 	if err := s.folder.make(); err != nil {
 		s.folder.trouble(err)
 	}

@@ -30,7 +30,7 @@ const (
 	touchStep = 10 * time.Second
 	// lockPatience is how long the folder's lock is waited for, which is held for
 	// microseconds, and while a few hundred files are removed.
-	lockPatience = 2 * time.Second
+	lockPatience = 5 * time.Second
 )
 
 // tag is a file by which programs know a cache: https://bford.info/cachedir/
@@ -45,6 +45,7 @@ type folder struct {
 	step     time.Duration // touchStep
 	patience time.Duration // lockPatience
 	counters *counters
+	turn     chan struct{} // goes before the lock, so that goroutines get it in their order
 	// idle is the time in Unix nanoseconds until which nothing is written, after
 	// trouble.
 	idle atomic.Int64
@@ -254,6 +255,12 @@ func (f *folder) locked(ctx context.Context, act func() error) error {
 	path := f.at(lockName)
 	ctx, cancel := context.WithTimeoutCause(ctx, f.patience, fmt.Errorf("%s, for %v already: %w", path, f.patience, errHeld))
 	defer cancel()
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	for delay := 50 * time.Microsecond; ctx.Err() == nil; delay = min(2*delay, 5*time.Millisecond) {
 		file, err := openFile(path, os.O_RDWR|os.O_CREATE)
 		if errors.Is(err, fs.ErrNotExist) {
