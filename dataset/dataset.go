@@ -241,8 +241,7 @@ func checkSize(what string, size, want int64) error {
 // ReadAt fills p from byte off of the container before compression on. As with
 // io.ReaderAt, n < len(p) comes with an error. In an uncompressed shard it is one
 // read of the store; in a .zst shard the frames that p lies in are decompressed; in
-// a .gz shard everything before p. There, ctx is looked at before the read, not
-// during it.
+// a .gz shard everything before p.
 func (f *ShardFile) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
 	n, err = f.raw.ReadAt(ctx, p, off)
 	if err != nil && !errors.Is(err, io.EOF) {

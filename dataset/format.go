@@ -17,27 +17,12 @@ type rawReader interface {
 	ReadAt(ctx context.Context, p []byte, off int64) (int, error)
 }
 
-// compressed reads a container that is compressed. The decoder below it is shared
-// by all who read the shard, so that no single one's context may cancel it.
-type compressed struct{ r compress.ReaderAt }
-
-func (c compressed) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.ReadAt(p, off)
-}
-
 // openRaw opens the container in an object.
 func openRaw(ctx context.Context, f formats.Format, o store.Object) (rawReader, error) {
 	if f.Compression == compress.None {
 		return o, nil
 	}
-	r, err := compress.NewReaderAt(store.ReaderAt(context.WithoutCancel(ctx), o), o.Info().Size, f.Compression)
-	if err != nil {
-		return nil, err
-	}
-	return compressed{r}, nil
+	return compress.NewSourceReader(ctx, o, o.Info().Size, f.Compression)
 }
 
 // streamRaw reads the container in r front to back.

@@ -15,6 +15,7 @@ import (
 	"shardify/index"
 	"shardify/sample"
 	"shardify/shard"
+	"shardify/shard/compress"
 	"shardify/store"
 )
 
@@ -484,8 +485,8 @@ func (c *shardCheck) checked(row *index.Row) {
 // seek table, if there is one: damage of one frame is not that of the next.
 func (c *shardCheck) apart(ctx context.Context, o store.Object, rows []index.Row) {
 	raw, err := openRaw(ctx, c.v.d.format, o)
-	z, ok := raw.(compressed)
-	if err != nil || !ok || z.r.Size() < 0 {
+	z, ok := raw.(compress.SourceReader)
+	if err != nil || !ok || z.Size() < 0 {
 		c.lost(rows)
 		return
 	}

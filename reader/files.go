@@ -62,7 +62,12 @@ func (f *files) acquire(ctx context.Context, key fileKey) (*fileEntry, error) {
 			f.idle--
 		}
 		f.mu.Unlock()
-		<-e.ready
+		select {
+		case <-e.ready:
+		case <-ctx.Done():
+			f.abandon(e)
+			return nil, context.Cause(ctx)
+		}
 		if e.err == nil {
 			return e, nil
 		}
@@ -71,6 +76,19 @@ func (f *files) acquire(ctx context.Context, key fileKey) (*fileEntry, error) {
 		}
 		// The one that opened it may have been cancelled: try for ourselves.
 	}
+}
+
+// abandon is release for one that may not be open yet.
+func (f *files) abandon(e *fileEntry) {
+	f.mu.Lock()
+	if e.users > 1 || f.entries[e.key] != e {
+		// Whoever opens it is a user, too, or it could not be opened.
+		e.users--
+		f.mu.Unlock()
+		return
+	}
+	f.mu.Unlock()
+	f.release(e)
 }
 
 func (f *files) release(e *fileEntry) {

@@ -192,6 +192,88 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// A read that never comes back, of a shard of any format, ends with the pass's context
+// at once, and so does what waits for it: the store is tried with neither a timeout nor
+// an end of its stall.
+func TestCancelStalledRead(t *testing.T) {
+	for _, c := range []struct {
+		format string
+		reads  int32 // of a shard that come back
+	}{{"tar", 0}, {"tar", 1}, {"tar.zst", 0}, {"tar.zst", 1}, {"tar.zst", 2}, {"tar.zst", 3}, {"tar.gz", 0}, {"tfrecord", 0}, {"tfrecord", 1}} {
+		format := c.format
+		d := small(t, datasettest.Options{Format: format, Shards: 4, Samples: 30})
+		stalled := make(chan struct{}, 100)
+		st := &stallingStore{Store: d.Store(), stalled: stalled, reads: c.reads}
+		other, err := dataset.New(st, d.Manifest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newReader(t, other, Config{BatchSize: 4, Decode: DecodeNone, Retry: retry.Config{Timeout: -1}})
+		before := goleak.IgnoreCurrent()
+		for range 3 {
+			ctx, cancel := context.WithCancel(context.Background())
+			var last error
+			var at time.Time
+			go func() {
+				<-stalled
+				time.Sleep(20 * time.Millisecond)
+				at = time.Now()
+				cancel()
+			}()
+			for b, err := range r.Epoch(ctx, 0) {
+				if last = err; err == nil {
+					b.Release()
+				}
+			}
+			took := time.Since(at)
+			if !errors.Is(last, context.Canceled) || took > 2*time.Second {
+				t.Errorf("%s: %v, %v after the cancellation", format, last, took)
+			}
+			quiet(t, before)
+			for len(stalled) > 0 {
+				<-stalled
+			}
+		}
+		// Without the stall it goes on, with the same files.
+		st.off.Store(true)
+		if all := epochOf(t, r, 0); len(all) != 30 {
+			t.Errorf("%s: %d batches", format, len(all))
+		}
+	}
+}
+
+// stallingStore has shards of which only the first reads come back before their context
+// ends.
+type stallingStore struct {
+	store.Store
+	stalled chan struct{}
+	reads   int32
+	off     atomic.Bool
+}
+
+func (s *stallingStore) Open(ctx context.Context, name string) (store.Object, error) {
+	o, err := s.Store.Open(ctx, name)
+	if err != nil || strings.HasSuffix(name, ".parquet") {
+		return o, err
+	}
+	return &stallingObject{Object: o, s: s}, nil
+}
+
+type stallingObject struct {
+	store.Object
+	s     *stallingStore
+	reads atomic.Int32
+}
+
+func (o *stallingObject) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
+	if o.reads.Add(1) > o.s.reads && !o.s.off.Load() {
+		o.s.stalled <- struct{}{}
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return o.Object.ReadAt(ctx, p, off)
+}
+
 func TestCloseEndsPasses(t *testing.T) {
 	r, err := New(context.Background(), small(t, datasettest.Options{}), Config{BatchSize: 1, Transform: crop})
 	if err != nil {

@@ -129,7 +129,7 @@ func TestFrames(t *testing.T) {
 	for _, most := range []int{1_000, 150_000, 1 << 20, 2 * MaxFrame} {
 		ends := boundaries(n, most, 3)
 		c := compressed(t, Zstd, 1, data, ends, 1<<20, 1<<20)
-		table, err := readSeekTable(bytes.NewReader(c), int64(len(c)))
+		table, err := readSeekTable(t.Context(), withContext{bytes.NewReader(c)}, int64(len(c)))
 		if err != nil {
 			t.Fatal(err)
 		}

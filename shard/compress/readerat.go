@@ -1,12 +1,14 @@
 package compress
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
@@ -23,8 +25,44 @@ type ReaderAt interface {
 	Size() int64
 }
 
-// NewReaderAt returns a reader of the container that is compressed in the size
-// bytes of r. What ReadAt costs depends on the kind:
+// Source is read at offsets, each time under a context; as with io.ReaderAt, n <
+// len(p) comes with an error. A store.Object is one.
+type Source interface {
+	ReadAt(ctx context.Context, p []byte, off int64) (n int, err error)
+}
+
+// SourceReader is a ReaderAt whose reads have contexts. A read ends when its context
+// does, if the Source obeys it, also while it waits for another read; it disturbs no
+// other.
+type SourceReader interface {
+	Source
+	// Size is as ReaderAt's.
+	Size() int64
+}
+
+// NewReaderAt is NewSourceReader without contexts.
+func NewReaderAt(r io.ReaderAt, size int64, kind string) (ReaderAt, error) {
+	s, err := NewSourceReader(context.Background(), withContext{r}, size, kind)
+	if err != nil {
+		return nil, err
+	}
+	return withoutContext{s}, nil
+}
+
+type withContext struct{ r io.ReaderAt }
+
+func (w withContext) ReadAt(_ context.Context, p []byte, off int64) (int, error) {
+	return w.r.ReadAt(p, off)
+}
+
+type withoutContext struct{ SourceReader }
+
+func (w withoutContext) ReadAt(p []byte, off int64) (int, error) {
+	return w.SourceReader.ReadAt(context.Background(), p, off)
+}
+
+// NewSourceReader returns a reader of the container that is compressed in the size
+// bytes of r; ctx is for what it reads of them at once. What ReadAt costs depends on the kind:
 //
 //   - None: a ReadAt of r.
 //   - Zstd with a seek table: decoding the frames touched, each checked against its
@@ -36,19 +74,19 @@ type ReaderAt interface {
 //     it decodes from the start again. Reads wait for each other. The same holds
 //     within a frame of more than 16 MiB, which only others write; its checksum is
 //     only checked when its end is read.
-func NewReaderAt(r io.ReaderAt, size int64, kind string) (ReaderAt, error) {
+func NewSourceReader(ctx context.Context, r Source, size int64, kind string) (SourceReader, error) {
 	switch kind {
 	case None:
-		return io.NewSectionReader(r, 0, size), nil
+		return plain{r, size}, nil
 	case Gzip:
-		return newSequential(r, size, kind), nil
+		return newSequential(r, 0, size, kind), nil
 	case Zstd:
-		table, err := readSeekTable(r, size)
+		table, err := readSeekTable(ctx, r, size)
 		if err != nil {
 			return nil, err
 		}
 		if table == nil {
-			return newSequential(r, size, kind), nil
+			return newSequential(r, 0, size, kind), nil
 		}
 		return &seekable{r: r, table: table}, nil
 	default:
@@ -63,8 +101,35 @@ const (
 	keptFrames = 2
 )
 
+var errOffset = errors.New("compress: negative offset")
+
+// plain is what is not compressed.
+type plain struct {
+	r    Source
+	size int64
+}
+
+func (s plain) Size() int64 { return s.size }
+
+func (s plain) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if off < 0 {
+		return 0, errOffset
+	}
+	left := max(s.size-off, 0)
+	if int64(len(p)) <= left {
+		return s.r.ReadAt(ctx, p, off)
+	}
+	if left > 0 {
+		n, err = s.r.ReadAt(ctx, p[:left], off)
+	}
+	if err == nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
 type seekable struct {
-	r     io.ReaderAt
+	r     Source
 	table *seekTable
 
 	mu    sync.Mutex
@@ -82,15 +147,18 @@ type scratch struct {
 
 func (s *seekable) Size() int64 { return s.table.frames[len(s.table.frames)-1].raw }
 
-func (s *seekable) ReadAt(p []byte, off int64) (n int, err error) {
+func (s *seekable) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	if off < 0 {
-		return 0, errors.New("compress: negative offset")
+		return 0, errOffset
 	}
 	for i := s.table.find(off); n < len(p); i++ {
 		if i == len(s.table.frames)-1 {
 			return n, io.EOF
 		}
-		m, err := s.readFrame(i, p[n:], off+int64(n)-s.table.frames[i].raw)
+		m, err := s.readFrame(ctx, i, p[n:], off+int64(n)-s.table.frames[i].raw)
 		n += m
 		if err != nil {
 			return n, err
@@ -101,14 +169,14 @@ func (s *seekable) ReadAt(p []byte, off int64) (n int, err error) {
 
 // readFrame fills p from offset off of frame i on, to the frame's end if p is
 // longer.
-func (s *seekable) readFrame(i int, p []byte, off int64) (int, error) {
+func (s *seekable) readFrame(ctx context.Context, i int, p []byte, off int64) (int, error) {
 	compressed, raw := s.table.size(i)
 	if raw == 0 {
 		return 0, nil
 	}
 	p = p[:min(int64(len(p)), raw-off)]
 	if raw > maxWhole || compressed > 2*maxWhole {
-		return s.readLarge(i, p, off)
+		return s.readLarge(ctx, i, p, off)
 	}
 	b := s.borrow(i)
 	defer s.giveBack(b)
@@ -116,14 +184,14 @@ func (s *seekable) readFrame(i int, p []byte, off int64) (int, error) {
 		return copy(p, b.raw[off:]), nil
 	}
 	if int64(len(p)) == raw {
-		if err := s.decode(i, b, p); err != nil {
+		if err := s.decode(ctx, i, b, p); err != nil {
 			return 0, err
 		}
 		return len(p), nil
 	}
 	b.frame = -1
 	b.raw = resize(b.raw, int(raw))
-	if err := s.decode(i, b, b.raw); err != nil {
+	if err := s.decode(ctx, i, b, b.raw); err != nil {
 		return 0, err
 	}
 	b.frame = i
@@ -179,11 +247,11 @@ func newFrameDecoder(ignoreChecksum bool) (*zstd.Decoder, error) {
 }
 
 // decode decodes frame i into raw, which has its size.
-func (s *seekable) decode(i int, b *scratch, raw []byte) error {
+func (s *seekable) decode(ctx context.Context, i int, b *scratch, raw []byte) error {
 	f := &s.table.frames[i]
 	compressed, _ := s.table.size(i)
 	b.compressed = resize(b.compressed, int(compressed))
-	if err := readFull(s.r, b.compressed, f.at); err != nil {
+	if err := readFull(ctx, s.r, b.compressed, f.at); err != nil {
 		return err
 	}
 	get := checking
@@ -215,14 +283,14 @@ func (s *seekable) decode(i int, b *scratch, raw []byte) error {
 }
 
 // readLarge reads from a frame that is not to be held as a whole.
-func (s *seekable) readLarge(i int, p []byte, off int64) (int, error) {
+func (s *seekable) readLarge(ctx context.Context, i int, p []byte, off int64) (int, error) {
 	s.mu.Lock()
 	if s.large == nil || s.at != i {
 		s.large, s.at = s.openLarge(i), i
 	}
 	large := s.large
 	s.mu.Unlock()
-	n, err := large.ReadAt(p, off)
+	n, err := large.ReadAt(ctx, p, off)
 	if err == io.EOF {
 		err = &shard.FormatError{Format: "zstd", Offset: s.table.frames[i].raw, Msg: fmt.Sprintf("frame %d ends before the size that the seek table says", i)}
 	}
@@ -232,13 +300,13 @@ func (s *seekable) readLarge(i int, p []byte, off int64) (int, error) {
 func (s *seekable) openLarge(i int) *sequential {
 	f := s.table.frames[i]
 	compressed, raw := s.table.size(i)
-	return &sequential{size: -1, open: func() (io.ReadCloser, error) {
-		r, err := NewReader(io.NewSectionReader(s.r, f.at, compressed), Zstd)
-		if err != nil || !s.table.checksums {
-			return r, err
+	large := newSequential(s.r, f.at, compressed, Zstd)
+	if s.table.checksums {
+		large.check = func(r io.ReadCloser) io.ReadCloser {
+			return &checkedReader{ReadCloser: r, hash: xxhash.New(), left: raw, want: f}
 		}
-		return &checkedReader{ReadCloser: r, hash: xxhash.New(), left: raw, want: f}, nil
-	}}
+	}
+	return large
 }
 
 // checkedReader compares the checksum of what it has read when that is complete.
@@ -262,45 +330,67 @@ func (c *checkedReader) Read(p []byte) (int, error) {
 
 // sequential reads at offsets of a stream that can only be decoded from its start.
 type sequential struct {
-	open func() (io.ReadCloser, error)
+	r        Source
+	from, to int64 // the stream's bytes in r
+	kind     string
+	check    func(io.ReadCloser) io.ReadCloser // what is decoded; may be nil
+	size     atomic.Int64                      // -1 if the end has not been seen
 
-	mu   sync.Mutex
-	cur  io.ReadCloser // nil if there is none
+	turn chan struct{} // held by whoever reads what follows
+	src  *section
+	cur  io.ReadCloser // of src; nil if there is none
 	pos  int64         // of cur
-	size int64         // -1 if the end has not been seen
 }
 
-func newSequential(r io.ReaderAt, size int64, kind string) *sequential {
-	return &sequential{size: -1, open: func() (io.ReadCloser, error) {
-		return NewReader(io.NewSectionReader(r, 0, size), kind)
-	}}
+func newSequential(r Source, from, size int64, kind string) *sequential {
+	s := &sequential{r: r, from: from, to: from + size, kind: kind, turn: make(chan struct{}, 1)}
+	s.size.Store(-1)
+	return s
 }
 
-func (s *sequential) Size() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.size
+// section reads bytes of a Source front to back, under the context of the moment.
+type section struct {
+	ctx      context.Context
+	r        Source
+	from, to int64
 }
 
-func (s *sequential) ReadAt(p []byte, off int64) (n int, err error) {
-	if off < 0 {
-		return 0, errors.New("compress: negative offset")
+func (s *section) Read(p []byte) (int, error) {
+	if s.from >= s.to {
+		return 0, io.EOF
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.size >= 0 && off >= s.size {
+	n, err := s.r.ReadAt(s.ctx, p[:min(int64(len(p)), s.to-s.from)], s.from)
+	s.from += int64(n)
+	return n, err
+}
+
+func (s *sequential) Size() int64 { return s.size.Load() }
+
+func (s *sequential) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if off < 0 {
+		return 0, errOffset
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if size := s.size.Load(); size >= 0 && off >= size {
 		return 0, io.EOF
 	}
 	if s.cur != nil && off < s.pos {
 		s.drop()
 	}
 	if s.cur == nil {
-		if s.cur, err = s.open(); err != nil {
-			s.cur = nil
+		if err = s.open(); err != nil {
 			return 0, err
 		}
-		s.pos = 0
 	}
+	s.src.ctx = ctx
 	skipped, err := io.CopyN(io.Discard, s.cur, off-s.pos)
 	s.pos += skipped
 	if err == nil {
@@ -311,12 +401,23 @@ func (s *sequential) ReadAt(p []byte, off int64) (n int, err error) {
 		}
 	}
 	if err == io.EOF {
-		s.size = s.pos
+		s.size.Store(s.pos)
 	}
 	if err != nil {
 		s.drop()
 	}
 	return n, err
+}
+
+// open begins at the start of the stream. It reads nothing.
+func (s *sequential) open() (err error) {
+	s.src = &section{r: s.r, from: s.from, to: s.to}
+	s.cur, err = NewReader(s.src, s.kind)
+	if err == nil && s.check != nil {
+		s.cur = s.check(s.cur)
+	}
+	s.pos = 0
+	return err
 }
 
 // drop ends the decoder. What closing it says is of no interest: it was left

@@ -2,6 +2,7 @@ package compress
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -342,7 +343,7 @@ func FuzzSeekTable(f *testing.F) {
 	c, _ = tabled(f, [][]byte{[]byte("abc"), nil}, false, nil)
 	f.Add(c)
 	f.Fuzz(func(t *testing.T, file []byte) {
-		table, err := readSeekTable(bytes.NewReader(file), int64(len(file)))
+		table, err := readSeekTable(context.Background(), withContext{bytes.NewReader(file)}, int64(len(file)))
 		if err != nil {
 			if !known(err) {
 				t.Fatalf("an error of another kind: %v", err)

@@ -1,6 +1,7 @@
 package compress
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -158,13 +159,13 @@ func (t *seekTable) find(off int64) int {
 
 // readSeekTable reads the table at the end of r, which has size bytes. A nil table
 // without an error means that there is none.
-func readSeekTable(r io.ReaderAt, size int64) (*seekTable, error) {
+func readSeekTable(ctx context.Context, r Source, size int64) (*seekTable, error) {
 	const headerSize = 8
 	if size < headerSize+footerSize {
 		return nil, nil
 	}
 	var footer [footerSize]byte
-	if err := readFull(r, footer[:], size-footerSize); err != nil {
+	if err := readFull(ctx, r, footer[:], size-footerSize); err != nil {
 		return nil, err
 	}
 	if binary.LittleEndian.Uint32(footer[5:]) != seekTableMagic {
@@ -192,7 +193,7 @@ func readSeekTable(r io.ReaderAt, size int64) (*seekTable, error) {
 	}
 	begin := size - headerSize - body
 	b := make([]byte, headerSize+n*entrySize)
-	if err := readFull(r, b, begin); err != nil {
+	if err := readFull(ctx, r, b, begin); err != nil {
 		return nil, err
 	}
 	if magic, s := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]); magic != skippableMagic || int64(s) != body {
@@ -218,8 +219,8 @@ func readSeekTable(r io.ReaderAt, size int64) (*seekTable, error) {
 }
 
 // readFull fills p from off on.
-func readFull(r io.ReaderAt, p []byte, off int64) error {
-	n, err := r.ReadAt(p, off)
+func readFull(ctx context.Context, r Source, p []byte, off int64) error {
+	n, err := r.ReadAt(ctx, p, off)
 	if n == len(p) {
 		return nil
 	}
