@@ -28,15 +28,18 @@ type Config struct {
 	// Buckets divides them into such as share batches.
 	Buckets Buckets `json:"buckets,omitzero"`
 
-	// The order; see Order for these fields. Shuffle may be ShuffleAuto.
-	BatchSize  int     `json:"batch_size,omitempty"`
-	Seed       uint64  `json:"seed,omitempty"`
-	Shuffle    Shuffle `json:"shuffle,omitempty"`
-	Window     int     `json:"window,omitempty"`
-	Lanes      int     `json:"lanes,omitempty"`
-	Interleave int     `json:"interleave,omitempty"`
-	Block      int     `json:"block,omitempty"`
-	Ends       Ends    `json:"ends,omitempty"`
+	// The order; see Order for these fields. Shuffle may be ShuffleAuto. WindowBytes
+	// gives Window in bytes of the shards instead, by the mean size of the split's
+	// samples.
+	BatchSize   int     `json:"batch_size,omitempty"`
+	Seed        uint64  `json:"seed,omitempty"`
+	Shuffle     Shuffle `json:"shuffle,omitempty"`
+	Window      int     `json:"window,omitempty"`
+	WindowBytes int64   `json:"window_bytes,omitempty"`
+	Lanes       int     `json:"lanes,omitempty"`
+	Interleave  int     `json:"interleave,omitempty"`
+	Block       int     `json:"block,omitempty"`
+	Ends        Ends    `json:"ends,omitempty"`
 	// World is the number of ranks (processes that share an epoch), 1 by default,
 	// and Rank, from 0, is which of them this is.
 	World int `json:"world,omitempty"`
@@ -183,6 +186,7 @@ func or[T comparable](v, d T) T {
 
 // Validate reports every fault of the configuration at once.
 func (c Config) Validate() error {
+	window := c.Window
 	c = c.withDefaults()
 	o := c.Order()
 	if o.Shuffle == ShuffleAuto {
@@ -192,6 +196,11 @@ func (c Config) Validate() error {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if err := o.Validate(); err != nil {
 		faults = append(faults, err)
+	}
+	if c.WindowBytes < 0 {
+		fault("window_bytes: %d", c.WindowBytes)
+	} else if c.WindowBytes > 0 && window != 0 {
+		fault("window: %d samples and %d bytes; give one of window and window_bytes", window, c.WindowBytes)
 	}
 	if err := c.Sampling.Validate(); err != nil {
 		fault("sampling: %w", err)

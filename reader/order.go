@@ -111,9 +111,10 @@ func (o Order) withDefaults() Order {
 
 // Bounds against nonsense; they keep products within int64.
 const (
-	maxWorld = 1 << 20
-	maxLanes = 1 << 24
-	maxBatch = 1 << 24
+	maxWorld  = 1 << 20
+	maxLanes  = 1 << 24
+	maxBatch  = 1 << 24
+	maxWindow = 1 << 30
 )
 
 // Validate reports every fault of the order at once.
@@ -125,7 +126,7 @@ func (o Order) Validate() error {
 	choice(&faults, "ends", o.Ends, EndsDrop, EndsPad, EndsExact)
 	between(&faults, "world", o.World, 1, maxWorld)
 	between(&faults, "batch_size", o.BatchSize, 1, maxBatch)
-	between(&faults, "window", o.Window, 1, 1<<30)
+	between(&faults, "window", o.Window, 1, maxWindow)
 	between(&faults, "interleave", o.Interleave, 1, 1<<16)
 	between(&faults, "block", o.Block, 1, 1<<24)
 	if o.World >= 1 && o.World <= maxWorld {

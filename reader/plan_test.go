@@ -717,6 +717,48 @@ func TestPlanShuffles(t *testing.T) {
 	}
 }
 
+// A window in bytes is one in samples of the split's mean size.
+func TestWindowBytes(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	split := d.Manifest().Splits[0]
+	each := split.Bytes / split.Samples
+	c := Config{BatchSize: 4, Seed: 1, Decode: DecodeNone, Lanes: 2, Shuffle: ShuffleWindow}
+	for _, w := range []struct {
+		bytes int64
+		want  int
+	}{{each * 20, 20}, {each*20 + each - 1, 20}, {1, 1}, {1 << 62, 1 << 30}} {
+		c.Window, c.WindowBytes = 0, w.bytes
+		r := newReader(t, d, c)
+		if got := r.Config(); got.Window != w.want || got.WindowBytes != 0 {
+			t.Errorf("%d bytes: a window of %d samples and %d bytes, want %d", w.bytes, got.Window, got.WindowBytes, w.want)
+		}
+		c.Window, c.WindowBytes = w.want, 0
+		same := newReader(t, d, c)
+		if !slices.Equal(places(r.base), places(same.base)) {
+			t.Errorf("%d bytes: another order than with %d samples", w.bytes, w.want)
+		}
+		s, err := r.State(0, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := same.CheckState(s); err != nil {
+			t.Error(err)
+		}
+		filled := s.Config(Config{WindowBytes: w.bytes, Decode: DecodeNone})
+		if err := newReader(t, d, filled).CheckState(s); err != nil {
+			t.Error(err)
+		}
+	}
+	c.Window, c.WindowBytes = 5, 6
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "window: 5 samples and 6 bytes; give one of window and window_bytes") {
+		t.Error(err)
+	}
+	c.Window, c.WindowBytes = 0, -1
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "window_bytes: -1") {
+		t.Error(err)
+	}
+}
+
 func TestPlanLocate(t *testing.T) {
 	counts := []int64{0, 3, 0, 0, 2, 1, 0}
 	p := plan(t, counts, Order{Shuffle: ShuffleNone}, 0)

@@ -112,6 +112,9 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	if r.config.Shuffle == ShuffleAuto {
 		r.config.Shuffle = r.autoShuffle()
 	}
+	if b := r.config.WindowBytes; b > 0 {
+		r.config.Window, r.config.WindowBytes = windowOf(b, split), 0
+	}
 	r.config = r.config.withDefaults()
 	r.buckets = r.config.Buckets.fingerprint()
 	r.counts = make([]int64, len(split.Shards))
@@ -159,6 +162,12 @@ func dropSpare(spare *atomic.Pointer[pool]) {
 	if p := spare.Swap(nil); p != nil {
 		p.end()
 	}
+}
+
+// windowOf is how many samples of a split make so many bytes.
+func windowOf(bytes int64, split *index.Split) int {
+	each := max(1, split.Bytes/max(1, split.Samples))
+	return int(min(max(1, bytes/each), maxWindow))
 }
 
 // autoShuffle is what ShuffleAuto stands for.

@@ -3,15 +3,20 @@ package reader
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"shardify/dataset"
 	"shardify/dataset/datasettest"
+	"shardify/index"
+	"shardify/sample"
+	"shardify/store"
 	"shardify/store/fault"
 )
 
@@ -360,6 +365,231 @@ func TestWeightsStayLocal(t *testing.T) {
 	without, with := most(Sampling{}), most(Sampling{Weights: []Weight{{"label = 0", 2}, {"label = 1", 0.5}}})
 	if with > without+2 || without > 12 {
 		t.Errorf("a batch touches %d shards, without weights %d", with, without)
+	}
+}
+
+// tiny makes a sample that has only its label.
+func tiny(n, classes int) datasettest.Made {
+	m := datasettest.Made{Label: int64(n % classes)}
+	m.Key = fmt.Sprintf("k%06d", n)
+	m.Fields = []sample.Field{{Name: "cls", Data: fmt.Append(nil, n)}}
+	return m
+}
+
+// opened counts how often the files of a store are opened.
+type opened struct {
+	store.Store
+	mu    sync.Mutex
+	times map[string]int
+}
+
+func (s *opened) Open(ctx context.Context, name string) (store.Object, error) {
+	s.mu.Lock()
+	s.times[name]++
+	s.mu.Unlock()
+	return s.Store.Open(ctx, name)
+}
+
+// In shards and window, weights open each shard once (one on a cut of lanes twice),
+// however many shards there are; in global, shards are opened again and again. With
+// buckets, whose lanes are not cut at quite the same places, some more are opened twice.
+func TestSamplingOpensShardsOnce(t *testing.T) {
+	const shards, lanes = 300, 3
+	d := small(t, datasettest.Options{Shards: shards, Samples: 12, Make: tiny})
+	for _, c := range []struct {
+		what string
+		s    Sampling
+		b    Buckets
+	}{
+		{what: "plain"},
+		{what: "weights", s: Sampling{Weights: []Weight{{"label = 0", 2.5}, {"label = 1", 0.5}}}},
+		{what: "balanced", s: Sampling{Balanced: true, Where: "label <> 3 or offset = 0"}},
+		{what: "buckets", b: Buckets{By: "label", Edges: []float64{2}}},
+	} {
+		for _, mode := range []Shuffle{ShuffleShards, ShuffleWindow, ShuffleGlobal} {
+			if mode == ShuffleGlobal && c.what != "weights" {
+				continue
+			}
+			st := &opened{Store: d.Store(), times: map[string]int{}}
+			seen, err := dataset.New(st, d.Manifest())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newReader(t, seen, Config{
+				BatchSize: 8, Decode: DecodeNone, Shuffle: mode, Lanes: lanes, Window: 400, Ends: EndsExact, Sampling: c.s, Buckets: c.b,
+			})
+			for b, err := range r.Epoch(context.Background(), 1) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.Release()
+			}
+			opens := 0
+			for _, sh := range d.Manifest().Splits[0].Shards {
+				opens += st.times[sh.Name]
+			}
+			most := shards + lanes
+			if !c.b.isZero() {
+				most += shards / 20
+			}
+			if got := opens > 3*most; mode == ShuffleGlobal {
+				if !got {
+					t.Errorf("%s, global: shards are opened %d times; so the test says nothing", c.what, opens)
+				}
+			} else if opens > most {
+				t.Errorf("%s, %s: shards are opened %d times, more than %d", c.what, mode, opens, most)
+			}
+		}
+	}
+}
+
+// Len and Samples are exact before anything is read, and the same in every epoch, for
+// any sampling, any buckets and each of the ends.
+func TestLenIsExact(t *testing.T) {
+	d := small(t, datasettest.Options{Shards: 5, Samples: 11, Make: tiny})
+	rng := rand.New(rand.NewPCG(8, 9))
+	read := 0
+	for i := range 300 {
+		var s Sampling
+		if rng.IntN(2) == 0 {
+			s.Where = fmt.Sprintf("label <> %d", rng.IntN(5))
+		}
+		if rng.IntN(3) == 0 {
+			s.Labels = []string{fmt.Sprint(rng.IntN(5)), fmt.Sprint(rng.IntN(5))}
+		}
+		if rng.IntN(2) == 0 {
+			s.Weights = []Weight{{fmt.Sprintf("label = %d", rng.IntN(5)), rng.Float64() * 3}, {"", float64(rng.IntN(3))}}
+		}
+		s.Balanced = rng.IntN(3) == 0
+		if rng.IntN(3) == 0 {
+			s.Samples = 1 + rng.Int64N(120)
+		}
+		s.Distinct = rng.IntN(4) == 0
+		c := Config{
+			BatchSize: 1 + rng.IntN(5), World: []int{1, 2, 3}[rng.IntN(3)], Lanes: 6, Shuffle: modes[i%len(modes)], Window: 30, Seed: rng.Uint64(),
+			Ends: []Ends{EndsDrop, EndsPad, EndsExact}[rng.IntN(3)], Decode: DecodeNone, Sampling: s,
+		}
+		if rng.IntN(2) == 0 {
+			c.Buckets = Buckets{By: "label", Edges: []float64{1 + rng.Float64()*3}}
+		}
+		r, err := New(context.Background(), d, c)
+		if errors.Is(err, ErrConfig) {
+			continue // nothing is chosen, or too little
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for epoch := range 3 {
+			p, err := r.Plan(epoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Samples() != r.Samples() || p.Batches() != int64(r.Len()) {
+				t.Fatalf("%+v: epoch %d has %d samples in %d batches, not %d in %d", c, epoch, p.Samples(), p.Batches(), r.Samples(), r.Len())
+			}
+			total := int64(0)
+			for b := range p.Batches() {
+				total += int64(len(p.GlobalBatch(nil, b)))
+			}
+			if slack := int64(p.Buckets()) * p.GlobalBatchSize(); c.Ends == EndsExact && total != r.Samples() || total <= r.Samples()-slack || total >= r.Samples()+slack {
+				t.Fatalf("%+v: epoch %d has %d samples, Samples is %d", c, epoch, total, r.Samples())
+			}
+		}
+		batches := 0
+		for b, err := range r.Epoch(context.Background(), 2) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			batches++
+			b.Release()
+		}
+		if batches != r.Len() {
+			t.Fatalf("%+v: %d batches, Len is %d", c, batches, r.Len())
+		}
+		read++
+		r.Close()
+	}
+	if read < 150 {
+		t.Errorf("only %d of the samplings could be read", read)
+	}
+}
+
+// As TestPlanFrozen: what weights draw.
+func TestDrawFrozen(t *testing.T) {
+	d := small(t, datasettest.Options{Shards: 3, Samples: 10, Make: tiny})
+	for _, c := range []struct {
+		s    Sampling
+		b    Buckets
+		want string
+	}{
+		{Sampling{Weights: []Weight{{"label = 0", 2.5}, {"label = 1", 0.5}, {"label = 2", 0}}}, Buckets{}, "[0 0 0 1][3 4 5 5][5 8 9 10][10 10 13 14][15 15 18 19][20 20 20 21][23 24 25 25][28 29] [0 0 0 3][4 5 5 8][9 10 10 11][13 14 15 15][16 18 19 20][20 20 21 23][24 25 25 26][28 29] "},
+		{Sampling{Balanced: true, Samples: 17, Where: "label < 3"}, Buckets{}, "[1 2 5 6][7 10 11 12][15 16 17 20][21 22 25 26][27] [0 1 2 5][6 7 10 11][12 15 16 17][20 22 25 26][27] "},
+		{Sampling{Samples: 12, Distinct: true, Weights: []Weight{{"label = 0", 9}}}, Buckets{}, "[0 1 4 5][7 10 15 19][20 21 24 25] [0 1 2 3][5 7 10 13][15 20 22 25] "},
+		{Sampling{Samples: 12}, Buckets{By: "label", Edges: []float64{1}}, "[1 4 6 7][10 25][9 17 18 19][23 28] [4 9 11 13][10 20][16 18 19 21][23 26] "},
+	} {
+		r := newReader(t, d, Config{BatchSize: 4, Seed: 7, Shuffle: ShuffleNone, Ends: EndsExact, Decode: DecodeNone, Sampling: c.s, Buckets: c.b})
+		got := ""
+		for _, epoch := range []int{0, 1} {
+			p, err := r.Plan(epoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for b := range p.Batches() {
+				got += fmt.Sprint(p.Batch(nil, b, 0))
+			}
+			got += " "
+		}
+		if got != c.want {
+			t.Errorf("%+v, %+v:\n%q", c.s, c.b, got)
+		}
+	}
+	// Several blocks of a draw.
+	const n = 3*drawBlock + 100
+	weights := make([]float64, n)
+	for i := range weights {
+		weights[i] = float64(i%4) / 4
+	}
+	var s Sampling
+	length, often, err := s.weigh(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := index.NewHash()
+	drawn := newStratum(allOf(n), often, length)
+	for epoch := range uint64(3) {
+		fmt.Fprintln(h, drawn.draw(hashKey(epoch)).rows)
+	}
+	if got := fmt.Sprintf("%d %016x", length, h.Sum64()); got != "4646 13b0a6458ceed6ba" {
+		t.Error(got)
+	}
+}
+
+// Over the epochs, samples of the same block and of others come together as often as by
+// chance: neighbours, too.
+func TestDrawIndependent(t *testing.T) {
+	const n, epochs, p = 2*drawBlock + 50, 3000, 0.25
+	weights := slices.Repeat([]float64{p}, n)
+	var s Sampling
+	length, often, err := s.weigh(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := newStratum(allOf(n), often, length)
+	pairs := [][2]int{{0, 1}, {100, 101}, {100, 104}, {7, 4000}, {drawBlock - 1, drawBlock}, {5, drawBlock + 5}, {3, n - 1}, {2 * drawBlock, 2*drawBlock + 1}}
+	together := make([]float64, len(pairs))
+	for epoch := range uint64(epochs) {
+		picked := drawn.pick(hashKey(epoch))
+		for i, pair := range pairs {
+			if picked[pair[0]] && picked[pair[1]] {
+				together[i]++
+			}
+		}
+	}
+	dev := 4 * math.Sqrt(p*p*(1-p*p)/epochs)
+	for i, pair := range pairs {
+		if got := together[i] / epochs; math.Abs(got-p*p) > dev+0.01 { // a small last block has a little less
+			t.Errorf("samples %d and %d come together in %.4f of the epochs, by chance %.4f", pair[0], pair[1], got, p*p)
+		}
 	}
 }
 

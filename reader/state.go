@@ -141,7 +141,9 @@ func (s State) Config(c Config) Config {
 	c.Shuffle = or(c.Shuffle, o.Shuffle)
 	c.Ends = or(c.Ends, o.Ends)
 	c.Lanes = or(c.Lanes, o.Lanes)
-	c.Window = or(c.Window, o.Window)
+	if c.WindowBytes == 0 {
+		c.Window = or(c.Window, o.Window)
+	}
 	c.Interleave = or(c.Interleave, o.Interleave)
 	c.Block = or(c.Block, o.Block)
 	if world, g := or(c.World, 1), o.globalBatch(); world > 0 && g%int64(world) == 0 {

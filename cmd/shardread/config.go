@@ -31,7 +31,7 @@ type configOptions struct {
 	flags reader.Config
 
 	shuffle, ends, decode, dtype, onBad string
-	layout, memory, transform           string
+	layout, memory, transform, window   string
 	cacheSize                           string
 	keysFrom, weights                   string
 	mix, sizes                          []string
@@ -55,7 +55,7 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.IntVar(&o.flags.BatchSize, "batch", 0, fmt.Sprintf("samples of a batch, of one rank (default %d)", reader.DefaultBatchSize))
 		f.Uint64Var(&o.flags.Seed, "seed", 0, "seed of the order and of random transforms")
 		f.StringVar(&o.shuffle, "shuffle", "", "none, shards, window or global (default: global, and for .gz shards)")
-		f.IntVar(&o.flags.Window, "window", 0, fmt.Sprintf("samples of the data set within which window shuffles (default %d)", reader.DefaultWindow))
+		f.StringVar(&o.window, "window", "", fmt.Sprintf("samples of the data set within which window shuffles, or with a unit, bytes: 2GiB (default %d)", reader.DefaultWindow))
 		f.IntVar(&o.flags.Lanes, "lanes", 0, fmt.Sprintf("sequences that an epoch is dealt into, a multiple of --world (default %d, or the next multiple)", reader.DefaultLanes))
 		f.IntVar(&o.flags.Interleave, "interleave", 0, fmt.Sprintf("shards that a lane mixes (default %d; with --shuffle shards 1)", reader.DefaultInterleave))
 		f.IntVar(&o.flags.Block, "block", 0, fmt.Sprintf("samples taken from a shard in a row when mixing (default %d)", reader.DefaultBlock))
@@ -128,7 +128,9 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 		case "shuffle":
 			c.Shuffle = reader.Shuffle(o.shuffle)
 		case "window":
-			c.Window = g.Window
+			var err error
+			c.Window, c.WindowBytes, err = parseWindow(o.window)
+			fault("window", err)
 		case "lanes":
 			c.Lanes = g.Lanes
 		case "interleave":
@@ -263,6 +265,18 @@ func readConfig(name string, c *reader.Config) error {
 		return fmt.Errorf("--config %s: %w", name, err)
 	}
 	return nil
+}
+
+// parseWindow reads a number of samples, or one of bytes with their unit.
+func parseWindow(text string) (samples int, bytes int64, err error) {
+	if samples, err = strconv.Atoi(text); err == nil {
+		return samples, 0, nil
+	}
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n > 1<<62 {
+		return 0, 0, fmt.Errorf("%q is no number of samples, and no size such as 512MiB or 2GB", text)
+	}
+	return 0, int64(n), nil
 }
 
 // parseSizes reads sizes such as 192x320, height by width.
