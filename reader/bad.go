@@ -129,6 +129,9 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 	fault := func(field string, offset int64, err error) error {
 		return &SampleError{Shard: w.reader.shardPath(s.shard), Key: string(s.key), Sample: n, Field: field, Offset: offset, Err: err}
 	}
+	if err := w.reader.checkLabel(s.label); err != nil {
+		return nil, fault("", -1, err)
+	}
 	f, err := w.reader.files.acquire(w.ctx, fileKey{s.shard, 0})
 	if err != nil {
 		return nil, err

@@ -58,7 +58,8 @@ func (b *Batch) Bucket() int { return max(0, b.use().plan.bucket) }
 // Len is the number of samples.
 func (b *Batch) Len() int { return b.use().n }
 
-// Tensors are the batch's arrays, in order: "image" (but for DecodeNone) and "label".
+// Tensors are the batch's arrays, in order: "image" (but for DecodeNone), "label", and
+// those that Blend names.
 // The first dimension of each is Len. The list is the caller's, what it points at is
 // not.
 func (b *Batch) Tensors() []Tensor { return slices.Clone(b.use().tensors) }
@@ -86,6 +87,18 @@ func (b *Batch) Images() Tensor {
 func (b *Batch) Labels() []int64 {
 	t, _ := b.Tensor(labelTensor)
 	return t.Int64()
+}
+
+// Blend says how the images of the batch were blended under Config.MixUp and CutMix; ok is
+// false without either. Image i is then, but for rounding, Lambda times what its sample
+// made and 1 - Lambda times what sample augment.Partner(i, Len) made; or, where Cut is
+// set, its Region comes from there. Labels are the samples' own, and the batch has two
+// more tensors: "partner_label", shape [Len] of int64, the labels of the partners; and
+// "soft_label", shape [Len, Classes] of float32, with Lambda at the sample's own label and
+// 1 - Lambda at its partner's, both where they are the same.
+func (b *Batch) Blend() (m Blend, ok bool) {
+	j := b.use()
+	return j.blended, j.pass.reader.config.blends()
 }
 
 // Samples are the samples' numbers in the split, as in Plan. Under OnBadSubstitute

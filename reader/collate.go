@@ -10,7 +10,7 @@ import "errors"
 // returns where they end.
 func (j *job) lay(at int64) int64 {
 	j.labelsAt = align(at, slabAlign)
-	return j.labelsAt + 8*int64(j.n)
+	return j.layBlend(j.labelsAt + 8*int64(j.n))
 }
 
 // slabAlign is the alignment of tensors in a slab.
@@ -26,9 +26,12 @@ func (j *job) collate() {
 	if damaged {
 		j.compact()
 	}
-	// What is done to a batch as a whole, such as blending its images, comes here: the
-	// samples and their pixels are final, and lie side by side.
 	j.show()
+	// What is done to a batch as a whole comes last: the samples and their pixels are
+	// final, and lie side by side.
+	if j.pass.reader.config.blends() {
+		j.blend()
+	}
 }
 
 // damaged says whether a sample of the job is left out or has a substitute, and whether

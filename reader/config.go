@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"shardify/imaging"
+	"shardify/imaging/augment"
 	"shardify/imaging/tensor"
 	"shardify/imaging/transform"
 	"shardify/sample"
@@ -56,6 +57,19 @@ type Config struct {
 	// LayoutNCHW. Float32 without Normalize is 0 … 1.
 	DType  DType  `json:"dtype,omitempty"`
 	Layout Layout `json:"layout,omitempty"`
+	// MixUp and CutMix blend the images of every batch with each other, as torchvision's
+	// transforms of these names; where both are given, one of them, equally likely. The
+	// batches have the tensors "soft_label" and "partner_label" then (see Batch.Blend).
+	// MixUp needs DTypeFloat32.
+	//
+	// What is drawn is keyed by (Seed, epoch, number of the batch), and the same on all
+	// ranks and in every World. With whom an image is blended is not: with the sample
+	// before it in its rank's batch, the first with the last.
+	MixUp  *augment.MixUp  `json:"mixup,omitempty"`
+	CutMix *augment.CutMix `json:"cutmix,omitempty"`
+	// Classes is the length of a soft label: by default the number of the data set's
+	// classes; -1 for no soft labels. A sample whose label is not below it is damaged.
+	Classes int `json:"classes,omitempty"`
 	// Fields are those fields of the samples whose bytes the batches carry,
 	// besides the images: by default none, and all under DecodeNone.
 	Fields []string `json:"fields,omitempty"`
@@ -247,7 +261,7 @@ func (c Config) Validate() error {
 	} else if c.Decode == DecodeImage {
 		faults = append(faults, c.validateTransform()...)
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, c.validateBlend()...)...)
 }
 
 // validateTransform reports the faults of the transforms.

@@ -101,6 +101,9 @@ func (w *worker) bad(j *job, i int, err error) {
 
 // sample makes slot i. An error is a *SampleError, unless the store failed.
 func (w *worker) sample(j *job, i int) error {
+	if err := w.reader.checkLabel(j.labels[i]); err != nil {
+		return j.sampleError(i, "", -1, err)
+	}
 	for f, name := range j.names {
 		x := &j.fields[i*len(j.names)+f]
 		if x.offset >= 0 {

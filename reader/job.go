@@ -36,6 +36,8 @@ type job struct {
 	fields []extent
 	// labelsAt is the place of the labels in the slab; tensors are what the batch
 	// shows, made by collate.
+	blended  Blend // where batches are blended
+	blendAt  int64 // memory for that in the slab
 	labelsAt int64
 	tensors  []Tensor
 	// faults has each slot's error: a *SampleError, which concerns it alone, or

@@ -147,6 +147,9 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	if r.config.MaxBad == 0 {
 		r.config.MaxBad = int(max(16, plan.Samples()/int64(r.config.World)/100))
 	}
+	if err := r.chooseClasses(); err != nil {
+		return nil, err
+	}
 	if r.canvases, err = r.config.canvases(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -216,7 +219,7 @@ func (r *Reader) divideMemory() error {
 		image = max(image, p.bytes)
 	}
 	// What a batch takes: its images and labels, and about so many bytes of fields.
-	batch := int64(c.BatchSize) * (image + 8)
+	batch := int64(c.BatchSize)*(image+8) + c.blendBytes(c.BatchSize, image)
 	if len(r.wanted.names) > 0 {
 		var fields int64
 		for i := range r.split.Shards {

@@ -1,0 +1,163 @@
+package reader
+
+import (
+	"errors"
+	"fmt"
+
+	"shardify/imaging/augment"
+	"shardify/imaging/tensor"
+)
+
+// MixUp and CutMix: the images of a finished batch are blended with each other, and so
+// are their labels. The worker that ends the batch does it, on the samples that are left.
+
+// The names of the tensors that blended batches have besides.
+const (
+	partnerTensor = "partner_label"
+	softTensor    = "soft_label"
+)
+
+// Blend is what was done to a blended batch.
+type Blend struct {
+	augment.Mix
+	// Cut says that it was CutMix; otherwise it was MixUp.
+	Cut bool
+}
+
+// blends says that batches are blended.
+func (c *Config) blends() bool { return c.MixUp != nil || c.CutMix != nil }
+
+// validateBlend reports the faults of MixUp, CutMix and Classes.
+func (c *Config) validateBlend() (faults []error) {
+	if c.MixUp != nil {
+		if err := c.MixUp.Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("mixup: %w", errors.Unwrap(err)))
+		}
+		if c.DType != DTypeFloat32 {
+			faults = append(faults, fmt.Errorf("mixup: makes fractions; set dtype to %q", DTypeFloat32))
+		}
+	}
+	if c.CutMix != nil {
+		if err := c.CutMix.Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("cutmix: %w", errors.Unwrap(err)))
+		}
+	}
+	if c.blends() && c.Decode != DecodeImage {
+		faults = append(faults, fmt.Errorf("mixup, cutmix: there are no images to blend with decode %q", c.Decode))
+	}
+	if c.Classes < -1 || c.Classes > maxClasses {
+		faults = append(faults, fmt.Errorf("classes: %d; want 1 to %d, 0 for those of the data set, -1 for no soft labels", c.Classes, maxClasses))
+	}
+	if c.Classes != 0 && !c.blends() {
+		faults = append(faults, errors.New("classes: soft labels come with mixup and cutmix only"))
+	}
+	return faults
+}
+
+// maxClasses bounds the memory of soft labels.
+const maxClasses = 1 << 20
+
+// chooseClasses fills in Config.Classes.
+func (r *Reader) chooseClasses() error {
+	c := &r.config
+	if !c.blends() || c.Classes != 0 {
+		return nil
+	}
+	for i := range r.sets {
+		c.Classes = max(c.Classes, len(r.sets[i].data.Manifest().Classes))
+	}
+	if c.Classes == 0 {
+		return fmt.Errorf("%w: classes: soft labels need their number, and %s does not name its classes: set it, or -1 for no soft labels", ErrConfig, r.url())
+	}
+	if c.Classes > maxClasses {
+		return fmt.Errorf("%w: classes: %s has %d, too many for soft labels: set it to -1, for none", ErrConfig, r.url(), c.Classes)
+	}
+	return nil
+}
+
+// checkLabel says why a sample cannot have a soft label.
+func (r *Reader) checkLabel(label int64) error {
+	if n := int64(r.config.Classes); r.config.blends() && n > 0 && (label < 0 || label >= n) {
+		return fmt.Errorf("its label is %d, and soft labels are of the classes 0 to %d: choose samples (where: \"label is not null\"), or set classes", label, n-1)
+	}
+	return nil
+}
+
+// blendBytes is the memory that blending a batch of n takes besides its images.
+func (c *Config) blendBytes(n int, image int64) int64 {
+	if !c.blends() {
+		return 0
+	}
+	return align(8*int64(n), slabAlign) + align(4*int64(n)*int64(max(c.Classes, 0)), slabAlign) + align(image, slabAlign)
+}
+
+// layBlend gives what blending takes its place in the slab, from at on.
+func (j *job) layBlend(at int64) int64 {
+	c := &j.pass.reader.config
+	if !c.blends() {
+		return at
+	}
+	j.blendAt = align(at, slabAlign)
+	return j.blendAt + c.blendBytes(j.n, j.canvas.bytes)
+}
+
+// drawBlend returns how to blend global batch b of images of width x height.
+func (c *Config) drawBlend(epoch int, b int64, width, height int) Blend {
+	random := augment.NewBatchRand(c.Seed, uint64(epoch), uint64(b))
+	cut := c.CutMix != nil
+	if cut && c.MixUp != nil {
+		cut = random.Float64() < 0.5
+	}
+	if cut {
+		return Blend{c.CutMix.Draw(&random, width, height), true}
+	}
+	return Blend{c.MixUp.Draw(&random), false}
+}
+
+// blend blends the images of the job, and lists the tensors of their labels.
+func (j *job) blend() {
+	c := &j.pass.reader.config
+	p := &j.canvas
+	m := c.drawBlend(j.pass.plan.epoch, j.number, p.width, p.height)
+	j.blended = m
+	n := j.n
+	at := j.blendAt
+	take := func(size int64) []byte {
+		b := j.slab.data[at:][:size:size]
+		at = align(at+size, slabAlign)
+		return b
+	}
+	partners := Tensor{Name: partnerTensor, DType: DTypeInt64, Shape: []int{n}, Data: take(8 * int64(n))}
+	for i, out := 0, partners.Int64(); i < n; i++ {
+		out[i] = j.labels[augment.Partner(i, n)]
+	}
+	j.tensors = append(j.tensors, partners)
+	if c.Classes > 0 {
+		soft := Tensor{Name: softTensor, DType: DTypeFloat32, Shape: []int{n, c.Classes}, Data: take(4 * int64(n) * int64(c.Classes))}
+		clear(soft.Data)
+		values := soft.Float32()
+		own, other := float32(m.Lambda), float32(1-m.Lambda)
+		for i := range n {
+			row := values[i*c.Classes:][:c.Classes]
+			row[j.labels[augment.Partner(i, n)]] += other
+			row[j.labels[i]] += own
+		}
+		j.tensors = append(j.tensors, soft)
+	}
+	if n == 0 {
+		return
+	}
+	images, spare := j.slab.data[:int64(n)*p.bytes], take(p.bytes)
+	var err error
+	switch g := m.Region; {
+	case !m.Cut:
+		err = tensor.MixUp(float32s(images), float32s(spare), n, m.Lambda)
+	case c.DType == DTypeFloat32:
+		err = tensor.CutMix(float32s(images), float32s(spare), n, p.width, p.height, c.Layout, g.X, g.Y, g.Width, g.Height)
+	default:
+		err = tensor.CutMix(images, spare, n, p.width, p.height, c.Layout, g.X, g.Y, g.Width, g.Height)
+	}
+	if err != nil {
+		panic("reader: a batch that cannot be blended: " + err.Error())
+	}
+}
