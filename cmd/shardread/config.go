@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"shardify/imaging"
+	"shardify/imaging/augment"
 	"shardify/imaging/transform"
 	"shardify/internal/nearest"
 	"shardify/reader"
@@ -36,6 +37,7 @@ type configOptions struct {
 	keysFrom, weights                   string
 	mix, sizes                          []string
 	crop, eval                          int
+	mixup, cutmix                       float64
 }
 
 // Groups of flags, as not every command has a use for each.
@@ -82,7 +84,10 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.StringVar(&o.decode, "decode", "", "image, or none: fields as they are (default image)")
 		f.IntVar(&o.crop, "crop", 0, "transform for training: a random crop scaled to so many pixels, and flips")
 		f.IntVar(&o.eval, "eval", 0, "transform for evaluation: scaled to 8/7 of so many pixels, and the middle (default 224)")
-		f.StringVar(&o.transform, "transform", "", `transforms as JSON: '[{"random_resized_crop":224},{"random_horizontal_flip":0.5}]'`)
+		f.StringVar(&o.transform, "transform", "", `transforms as JSON, with torchvision's names and parameters: '[{"random_resized_crop":224},"random_horizontal_flip",{"color_jitter":{"brightness":0.4}},{"normalize":"imagenet"}]'; there are `+strings.Join(transform.Names(), ", "))
+		f.Float64Var(&o.mixup, "mixup", 0, "blend the images of each batch with each other, and their labels: alpha of MixUp")
+		f.Float64Var(&o.cutmix, "cutmix", 0, "paste parts of the images of each batch into each other: alpha of CutMix (with --mixup: one of the two for each batch)")
+		f.IntVar(&o.flags.Classes, "classes", 0, "the length of soft labels with --mixup and --cutmix (default: the classes of DST)")
 		f.StringVar(&o.dtype, "dtype", "", "uint8 or float32 (default uint8)")
 		f.StringVar(&o.layout, "layout", "", "NCHW or NHWC (default NCHW)")
 	}
@@ -149,6 +154,12 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			c.Transform = transform.List{transform.Resize{Size: transform.Size{(8*o.eval + 3) / 7}}, transform.CenterCrop{Size: transform.Size{o.eval}}}
 		case "transform":
 			fault("transform", decodeStrict(strings.NewReader(o.transform), &c.Transform))
+		case "mixup":
+			c.MixUp = &augment.MixUp{Alpha: o.mixup}
+		case "cutmix":
+			c.CutMix = &augment.CutMix{Alpha: o.cutmix}
+		case "classes":
+			c.Classes = g.Classes
 		case "dtype":
 			c.DType = reader.DType(o.dtype)
 		case "layout":

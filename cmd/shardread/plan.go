@@ -77,7 +77,8 @@ func runPlan(ctx context.Context, o *planOptions, c reader.Config, dst string, s
 		return usagef("--epoch, --from and --batches must not be negative")
 	}
 	// The order is the same whatever is read.
-	c.Decode, c.Transform, c.Fields = reader.DecodeNone, nil, []string{}
+	asTheyAre(&c)
+	c.Fields = []string{}
 	r, err := o.open(ctx, dst, c)
 	if err != nil {
 		return err

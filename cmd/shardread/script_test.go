@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"shardify/dataset/datasettest"
+	"shardify/imaging/augment"
 	"shardify/imaging/transform"
 	"shardify/internal/peers"
 	"shardify/reader"
@@ -196,15 +197,20 @@ func TestStreamJSON(t *testing.T) {
 func TestStreamNpy(t *testing.T) {
 	python := peers.Python(t)
 	dir := small(t)
-	for _, dtype := range []string{"uint8", "float32"} {
+	for _, kind := range []string{"uint8", "float32", "uint8 cutmix"} {
+		dtype, cut := strings.CutSuffix(kind, " cutmix")
 		args := []string{"stream", dir, "--format", "npy", "--crop", "32", "--seed", "9", "--batch", "8", "--dtype", dtype, "--layout", "nhwc"}
+		if cut {
+			args = append(args, "--cutmix", "1")
+		}
 		cmd := exec.Command(python, "-c", `
 import sys, hashlib, types
 from numpy.lib import format
 pipe = types.SimpleNamespace(read=sys.stdin.buffer.read)
 while sys.stdin.buffer.peek(1):
     images, labels = format.read_array(pipe), format.read_array(pipe)
-    print(images.shape, images.dtype, hashlib.sha256(images.tobytes()).hexdigest(), labels.tolist(), labels.dtype)
+    seen = labels.tolist() if labels.ndim == 1 else hashlib.sha256(labels.tobytes()).hexdigest()
+    print(images.shape, images.dtype, hashlib.sha256(images.tobytes()).hexdigest(), seen, labels.dtype)
 `)
 		cmd.Stdin = bytes.NewReader(shardread(t, args...))
 		cmd.Stderr = os.Stderr
@@ -212,7 +218,12 @@ while sys.stdin.buffer.peek(1):
 		if err != nil {
 			t.Fatal(err)
 		}
+		var mix *augment.CutMix
+		if cut {
+			mix = &augment.CutMix{Alpha: 1}
+		}
 		r, err := reader.Open(t.Context(), dir, reader.Config{
+			CutMix:    mix,
 			BatchSize: 8, Seed: 9, Ends: reader.EndsExact, DType: reader.DType(dtype), Layout: reader.LayoutNHWC,
 			Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{32}}, transform.RandomHorizontalFlip{}},
 		})
@@ -225,8 +236,11 @@ while sys.stdin.buffer.peek(1):
 			if err != nil {
 				t.Fatal(err)
 			}
-			labels := strings.ReplaceAll(fmt.Sprint(b.Labels()), " ", ", ")
-			fmt.Fprintf(&want, "(%d, 32, 32, 3) %s %s %s int64\n", b.Len(), dtype, sum(b.Images().Data), labels)
+			labels, of := strings.ReplaceAll(fmt.Sprint(b.Labels()), " ", ", "), "int64"
+			if soft, ok := b.Tensor("soft_label"); ok {
+				labels, of = sum(soft.Data), "float32"
+			}
+			fmt.Fprintf(&want, "(%d, 32, 32, 3) %s %s %s %s\n", b.Len(), dtype, sum(b.Images().Data), labels, of)
 			b.Release()
 		}
 		if string(got) != want.String() {

@@ -56,7 +56,8 @@ func newStreamCommand() *cobra.Command {
 
   tar    the samples with their fields, as a tar in WebDataset's convention
   npy    for each batch two arrays of NumPy's format .npy, one behind the other:
-         the images as --dtype and --layout say, and the labels (int64, -1 for none).
+         the images as --dtype and --layout say, and the labels (int64, -1 for none;
+         with --mixup and --cutmix soft labels: float32, samples × classes).
          Of a pipe, NumPy needs to see no more than its read:
            pipe = types.SimpleNamespace(read=sys.stdin.buffer.read)
            while sys.stdin.buffer.peek(1):
@@ -116,7 +117,7 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 	if !format.images {
 		// The flags of images mean nothing here; those of a --config file may
 		// stand there for other commands.
-		for _, name := range []string{"crop", "eval", "transform", "dtype", "layout", "decode"} {
+		for _, name := range []string{"crop", "eval", "transform", "mixup", "cutmix", "classes", "dtype", "layout", "decode"} {
 			if flags.Changed(name) {
 				return usagef("--%s: --format %s has the fields as they are; images come with --format npy", name, o.format)
 			}
@@ -128,9 +129,11 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 	}
 	switch {
 	case !format.images:
-		c.Decode, c.Transform = reader.DecodeNone, nil
+		asTheyAre(&c)
 	case c.Decode == reader.DecodeNone:
 		return usagef("--format npy has decoded images; it does not go with decode none")
+	case c.Classes < 0:
+		return usagef("--classes %d: --format npy has soft labels with --mixup and --cutmix", c.Classes)
 	default:
 		c.Fields = nil
 	}
@@ -179,6 +182,11 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 		return err
 	}
 	return damage(r.Stats())
+}
+
+// asTheyAre leaves the images as they are.
+func asTheyAre(c *reader.Config) {
+	c.Decode, c.Transform, c.MixUp, c.CutMix, c.Classes = reader.DecodeNone, nil, nil, nil, 0
 }
 
 // tarStream writes samples as a tar.
@@ -232,6 +240,12 @@ func (n *npyStream) write(b *reader.Batch) error {
 	}
 	if err != nil {
 		return err
+	}
+	if soft, ok := b.Tensor("soft_label"); ok {
+		if err := n.header("<f4", soft.Shape); err != nil {
+			return err
+		}
+		return writeLittle(n.w, soft.Float32())
 	}
 	if err := n.header("<i8", []int{b.Len()}); err != nil {
 		return err
