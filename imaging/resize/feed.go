@@ -22,16 +22,22 @@ type Task struct {
 	// X and Y are the upper left corner of the window of that which is made: the
 	// [Target] has its size. All of it is the window at (0, 0).
 	X, Y int
-	// Flip mirrors the window left to right.
-	Flip bool
+	// FlipX mirrors the window left to right, FlipY top to bottom.
+	FlipX, FlipY bool
 }
 
-// Target is where the pixels go: one sample's place in a batch, 3·Width·Height
-// elements. One of the slices is set.
+// Target is where the pixels go: one sample's place in a batch,
+// Channels·Width·Height elements. One of the slices is set.
 type Target struct {
 	Width, Height int
-	Layout        tensor.Layout
-	Uint8         []uint8
+	// Channels is 3, which 0 means too, or 1: then the first plane of the source
+	// is all that counts.
+	Channels int
+	Layout   tensor.Layout
+	Uint8    []uint8
+	// Stride is the distance between two rows of Uint8 under NHWC, where it is not
+	// Channels·Width, which 0 means.
+	Stride int
 	// Float32 takes Table's floats, one for each byte of each channel.
 	Float32 []float32
 	Table   *tensor.Table
@@ -91,12 +97,19 @@ func (z *Resizer) Begin(task Task, target Target) (Span, error) {
 		return Span{}, err
 	}
 	f.out = sink{
-		layout: target.Layout, width: target.Width, height: target.Height,
+		layout: target.Layout, width: target.Width, height: target.Height, channels: target.channels(), flip: task.FlipY,
 		bytes: target.Uint8, floats: target.Float32, table: target.Table, halves: target.Half, table16: target.Table16,
-		stride: 3 * target.Width,
+		stride: max(target.Stride, target.channels()*target.Width),
 	}
 	f.planes = 0
 	return f.span, nil
+}
+
+func (t *Target) channels() int {
+	if t.Channels == 0 {
+		return 3
+	}
+	return t.Channels
 }
 
 func (t *Target) check() error {
@@ -105,6 +118,17 @@ func (t *Target) check() error {
 	}
 	if t.Layout != tensor.NCHW && t.Layout != tensor.NHWC {
 		return fmt.Errorf("resize: no layout has the number %d", int(t.Layout))
+	}
+	if t.Channels != 0 && t.Channels != 1 && t.Channels != 3 {
+		return fmt.Errorf("resize: a target of %d channels; want 1 or 3", t.Channels)
+	}
+	row := t.channels() * t.Width
+	want := row * t.Height
+	if t.Stride != 0 {
+		if t.Uint8 == nil || t.Layout != tensor.NHWC || t.Stride < row {
+			return fmt.Errorf("resize: rows %d apart; only bytes in NHWC may have gaps, and a row has %d", t.Stride, row)
+		}
+		want = (t.Height-1)*t.Stride + row
 	}
 	set, n := 0, 0
 	if t.Uint8 != nil {
@@ -119,8 +143,8 @@ func (t *Target) check() error {
 	switch {
 	case set != 1:
 		return fmt.Errorf("resize: a target has one kind of elements; this has %d", set)
-	case n != 3*t.Width*t.Height:
-		return fmt.Errorf("resize: an image of %d x %d takes %d elements; its place has %d", t.Width, t.Height, 3*t.Width*t.Height, n)
+	case n != want && (t.Stride == 0 || n < want):
+		return fmt.Errorf("resize: an image of %d x %d takes %d elements; its place has %d", t.Width, t.Height, want, n)
 	case t.Float32 != nil && t.Table == nil, t.Half != nil && t.Table16 == nil:
 		return errors.New("resize: a target of floats needs a table")
 	}
@@ -143,12 +167,12 @@ func (z *Resizer) plan(task Task, w, h int) error {
 	// stays as it is.
 	f.span = Span{task.X, task.Y, task.X + w, task.Y + h}
 	filter := task.Filter
-	if task.Flip && !f.across {
+	if task.FlipX && !f.across {
 		// The box filter at scale 1 changes nothing but the order.
 		f.across, filter = true, Box
 	}
 	if f.across {
-		z.columns.set(axisKey{task.SourceWidth, x0, x1, task.Width, task.X, w, filter, task.Flip, true, f.level})
+		z.columns.set(axisKey{task.SourceWidth, x0, x1, task.Width, task.X, w, filter, task.FlipX, true, f.level})
 		f.span.X0, f.span.X1 = z.columns.span()
 	}
 	if f.down {
@@ -321,11 +345,11 @@ func (z *Resizer) row(src []uint8) {
 		horizontal(f.narrow, f.narrowPitch, f.line[f.span.X0-f.from:], f.pitch, f.planes, &z.columns)
 		f.out.put(f, y, f.narrow, f.narrowPitch)
 	case f.out.bytes != nil && f.out.layout == tensor.NCHW:
-		area := w * f.out.height
-		for c := range 3 {
-			to := f.out.bytes[c*area+y*w:][:w]
+		first := f.out.plane(0, y)
+		for c := range f.out.channels {
+			to := f.out.plane(c, y)
 			if f.planes == 1 && c > 0 {
-				copy(to, f.out.bytes[y*w:])
+				copy(to, first)
 				continue
 			}
 			vertical(to, src[c*w:], f.ringStride, &z.rows, y)
@@ -343,12 +367,32 @@ func (z *Resizer) Done() bool { return z.feed.next >= z.feed.out.height }
 type sink struct {
 	layout        tensor.Layout
 	width, height int
-	stride        int // of bytes under NHWC
+	channels      int
+	flip          bool // top to bottom
+	stride        int  // of bytes under NHWC
 	bytes         []uint8
 	floats        []float32
 	table         *tensor.Table
 	halves        []uint16
 	table16       *tensor.Table16
+}
+
+// line is which row of the target row y is.
+func (s *sink) line(y int) int {
+	if s.flip {
+		return s.height - 1 - y
+	}
+	return y
+}
+
+// plane returns row y of channel c of bytes under NCHW.
+func (s *sink) plane(c, y int) []uint8 {
+	return s.bytes[(c*s.height+s.line(y))*s.width:][:s.width]
+}
+
+// pixels returns row y of bytes under NHWC.
+func (s *sink) pixels(y int) []uint8 {
+	return s.bytes[s.line(y)*s.stride:][:s.channels*s.width]
 }
 
 // put writes output row y, whose planes lie pitch apart.
@@ -357,11 +401,13 @@ func (s *sink) put(f *feed, y int, row []uint8, pitch int) {
 		pitch = 0
 	}
 	switch {
+	case s.bytes != nil && s.layout == tensor.NHWC && s.channels == 1:
+		copy(s.pixels(y), row)
 	case s.bytes != nil && s.layout == tensor.NHWC:
-		interleave(s.bytes[y*s.stride:][:3*s.width], row, pitch, f.level)
+		interleave(s.pixels(y), row, pitch, f.level)
 	case s.bytes != nil:
-		for c := range 3 {
-			copy(s.bytes[(c*s.height+y)*s.width:][:s.width], row[c*pitch:])
+		for c := range s.channels {
+			copy(s.plane(c, y), row[c*pitch:])
 		}
 	case s.floats != nil:
 		putTable(s.floats, (*[3][256]float32)(s.table), s, y, row, pitch)
@@ -372,7 +418,8 @@ func (s *sink) put(f *feed, y int, row []uint8, pitch int) {
 
 func putTable[T any](dst []T, table *[3][256]T, s *sink, y int, row []uint8, pitch int) {
 	w := s.width
-	if s.layout == tensor.NHWC {
+	y = s.line(y)
+	if s.layout == tensor.NHWC && s.channels == 3 {
 		out := dst[3*y*w:][:3*w]
 		r, g, b := row[:w], row[pitch:][:w], row[2*pitch:][:w]
 		for x := range r {
@@ -381,7 +428,7 @@ func putTable[T any](dst []T, table *[3][256]T, s *sink, y int, row []uint8, pit
 		}
 		return
 	}
-	for c := range 3 {
+	for c := range s.channels {
 		t := &table[c]
 		out := dst[(c*s.height+y)*w:][:w]
 		in := row[c*pitch:][:w]
@@ -396,7 +443,7 @@ func (z *Resizer) image(src *imaging.Image) {
 	f := &z.feed
 	n := f.span.X1 - f.span.X0
 	pix := src.Pix[f.span.Y0*src.Stride+3*f.span.X0:]
-	interleaved := f.out.bytes != nil && f.out.layout == tensor.NHWC
+	interleaved := f.out.bytes != nil && f.out.layout == tensor.NHWC && f.out.channels == 3
 	if f.down && (!f.across || !f.columnsFirst) {
 		// The vertical pass takes pixels as they are.
 		z.columnsOf(f.span.X0, n, 3)
@@ -405,7 +452,7 @@ func (z *Resizer) image(src *imaging.Image) {
 		for y := range f.out.height {
 			in := pix[int(z.rows.first[y])*src.Stride:]
 			if !f.across && interleaved {
-				vertical(f.out.bytes[y*f.out.stride:][:3*n], in, src.Stride, &z.rows, y)
+				vertical(f.out.pixels(y), in, src.Stride, &z.rows, y)
 				continue
 			}
 			vertical(mixed, in, src.Stride, &z.rows, y)
@@ -421,7 +468,7 @@ func (z *Resizer) image(src *imaging.Image) {
 	}
 	if !f.down && !f.across && interleaved {
 		for y := range f.out.height {
-			copy(f.out.bytes[y*f.out.stride:][:3*n], pix[y*src.Stride:])
+			copy(f.out.pixels(y), pix[y*src.Stride:])
 		}
 		return
 	}

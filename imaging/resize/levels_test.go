@@ -32,7 +32,7 @@ func draw(r *rand.Rand, sw, sh int) (task Task, w, h int) {
 		}
 		return 1 + r.IntN(120)
 	}
-	task = Task{SourceWidth: sw, SourceHeight: sh, Filter: Filter(r.IntN(len(filters))), Width: side(), Height: side(), Flip: r.IntN(2) == 0}
+	task = Task{SourceWidth: sw, SourceHeight: sh, Filter: Filter(r.IntN(len(filters))), Width: side(), Height: side(), FlipX: r.IntN(2) == 0, FlipY: r.IntN(2) == 0}
 	task.Part = Rect{0, 0, float64(sw), float64(sh)}
 	if r.IntN(3) > 0 {
 		x, y := r.Float64()*float64(sw)*0.8, r.Float64()*float64(sh)*0.8
@@ -124,10 +124,14 @@ func TestPushedRowsMakeTheSame(t *testing.T) {
 				if err := whole.ResizeWindow(&want, &src, task.Part, task.Filter, task.Width, task.Height, task.X, task.Y); err != nil {
 					t.Fatal(err)
 				}
-				n := 3 * ww * wh
-				target := Target{Width: ww, Height: wh, Layout: tensor.Layout(r.IntN(2))}
+				target := Target{Width: ww, Height: wh, Layout: tensor.Layout(r.IntN(2)), Channels: []int{0, 1, 3}[r.IntN(3)]}
+				n := target.channels() * ww * wh
 				switch r.IntN(3) {
 				case 0:
+					if target.Layout == tensor.NHWC {
+						target.Stride = target.channels()*ww + 5
+						n = target.Stride * wh
+					}
 					target.Uint8 = make([]uint8, n)
 				case 1:
 					target.Float32, target.Table = make([]float32, n), table
@@ -165,7 +169,7 @@ func TestPushedRowsMakeTheSame(t *testing.T) {
 						t.Fatalf("case %d: %+v: not done", i, task)
 					}
 				}
-				if err := same(target, &want, task.Flip, table, table16); err != nil {
+				if err := same(target, &want, &task, table, table16); err != nil {
 					t.Fatalf("case %d: %+v, window of %d x %d, %d planes, %v: %v", i, task, ww, wh, planes, target.Layout, err)
 				}
 			}
@@ -174,20 +178,26 @@ func TestPushedRowsMakeTheSame(t *testing.T) {
 }
 
 // same compares a target with an image of what it should hold.
-func same(target Target, want *imaging.Image, flip bool, table *tensor.Table, table16 *tensor.Table16) error {
+func same(target Target, want *imaging.Image, task *Task, table *tensor.Table, table16 *tensor.Table16) error {
 	w, h := want.Width, want.Height
 	for y := range h {
 		for x := range w {
 			for c := range 3 {
-				at := 3*(y*w+x) + c
+				if c >= target.channels() {
+					break
+				}
+				at := y*max(target.Stride, target.channels()*w) + target.channels()*x + c
 				if target.Layout == tensor.NCHW {
 					at = (c*h+y)*w + x
 				}
-				sx := x
-				if flip {
+				sx, sy := x, y
+				if task.FlipX {
 					sx = w - 1 - x
 				}
-				v := want.Pix[y*want.Stride+3*sx+c]
+				if task.FlipY {
+					sy = h - 1 - y
+				}
+				v := want.Pix[sy*want.Stride+3*sx+c]
 				switch {
 				case target.Uint8 != nil && target.Uint8[at] != v,
 					target.Float32 != nil && target.Float32[at] != table[c][v],
@@ -210,10 +220,11 @@ func TestResizeInto(t *testing.T) {
 	for _, layout := range []tensor.Layout{tensor.NCHW, tensor.NHWC} {
 		for _, flip := range []bool{false, true} {
 			target := Target{Width: 64, Height: 48, Layout: layout, Uint8: make([]uint8, 3*64*48)}
-			if err := z.ResizeInto(target, m, Task{Part: Full(m), Width: 64, Height: 48, Flip: flip}); err != nil {
+			task := Task{Part: Full(m), Width: 64, Height: 48, FlipX: flip}
+			if err := z.ResizeInto(target, m, task); err != nil {
 				t.Fatal(err)
 			}
-			if err := same(target, &want, flip, nil, nil); err != nil {
+			if err := same(target, &want, &task, nil, nil); err != nil {
 				t.Errorf("%v, flip %v: %v", layout, flip, err)
 			}
 		}
@@ -226,6 +237,8 @@ func TestResizeInto(t *testing.T) {
 		"too few":     {Width: 8, Height: 8, Uint8: make([]uint8, 191)},
 		"no table":    {Width: 8, Height: 8, Float32: make([]float32, 192)},
 		"no layout":   {Width: 8, Height: 8, Uint8: make([]uint8, 192), Layout: 2},
+		"gaps":        {Width: 8, Height: 8, Uint8: make([]uint8, 300), Stride: 30},
+		"4 channels":  {Width: 8, Height: 8, Uint8: make([]uint8, 256), Channels: 4},
 		"too large":   {Width: 9, Height: 8, Uint8: make([]uint8, 216)},
 	} {
 		if _, err := z.Begin(full, target); err == nil {

@@ -154,7 +154,7 @@ func (z *Resizer) ResizeWindow(dst, src *imaging.Image, r Rect, f Filter, width,
 	if dst.Stride < 3*w || len(dst.Pix) < (h-1)*dst.Stride+3*w {
 		dst.Reset(w, h)
 	}
-	z.feed.out = sink{layout: tensor.NHWC, width: w, height: h, bytes: dst.Pix, stride: dst.Stride}
+	z.feed.out = sink{layout: tensor.NHWC, width: w, height: h, channels: 3, bytes: dst.Pix, stride: dst.Stride}
 	z.image(src)
 	z.feed.out = sink{} // keep nothing of the caller's
 	return nil

@@ -25,6 +25,7 @@ var files = []struct {
 	generate func(*gen)
 }{
 	{"imaging/resize", "resize", resize},
+	{"imaging/jpeg/internal/pixel", "pixel", pixel},
 }
 
 func main() {
