@@ -60,6 +60,9 @@ func (r *Recipe) Size() (width, height int) {
 	return s.outWidth, s.outHeight
 }
 
+// SourceSize returns the dimensions of the image that the recipe was drawn for.
+func (r *Recipe) SourceSize() (width, height int) { return r.width, r.height }
+
 func (r *Recipe) last() *stage { return &r.stages[len(r.stages)-1] }
 
 // push ends the last stage and begins another.
