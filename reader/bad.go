@@ -167,6 +167,7 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 			return nil, fault(name, c.offset[row], err)
 		}
 	}
+	s.fields = make([]extent, 0, len(j.names))
 	for k, name := range w.reader.wanted.names {
 		x := extent{offset: cols[k].offset[row], size: cols[k].size[row]}
 		if x.offset != absent {
@@ -178,6 +179,10 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 			}
 		}
 		s.fields = append(s.fields, x)
+	}
+	if field, err := w.values(j, i, s.fields); err != nil {
+		name, offset := j.at(field, s.fields)
+		return nil, fault(name, offset, err)
 	}
 	return s, nil
 }

@@ -59,9 +59,9 @@ func (b *Batch) Bucket() int { return max(0, b.use().plan.bucket) }
 func (b *Batch) Len() int { return b.use().n }
 
 // Tensors are the batch's arrays, in order: "image" (but for DecodeNone), "label", and
-// those that Blend names.
-// The first dimension of each is Len. The list is the caller's, what it points at is
-// not.
+// those of Config.Tensors, each with the ones beside it (see Collate), and those that
+// Blend names. The first dimension of each is Len, but for ragged ones. The list is the
+// caller's, what it points at is not.
 func (b *Batch) Tensors() []Tensor { return slices.Clone(b.use().tensors) }
 
 // Tensor is the tensor of a name; ok is false where there is none.
@@ -119,7 +119,13 @@ func (b *Batch) Keys() []string {
 }
 
 // Fields are the names of the fields that Field may return, sorted.
-func (b *Batch) Fields() []string { return b.use().names }
+func (b *Batch) Fields() []string {
+	j := b.use()
+	if fields := j.pass.reader.wanted.fields; fields != nil {
+		return fields
+	}
+	return j.names
+}
 
 // Field is the content of a field of sample i; ok is false where the sample has no
 // such field, or Config.Fields does not name it.
@@ -127,17 +133,10 @@ func (b *Batch) Field(i int, name string) (data []byte, ok bool) {
 	j := b.use()
 	names := j.names
 	at, found := slices.BinarySearch(names, name)
-	if !found || i < 0 || i >= j.n {
+	if !found || j.stay != nil && !j.stay[at] || i < 0 || i >= j.n {
 		return nil, false
 	}
-	f := &j.fields[i*len(names)+at]
-	if f.offset == absent {
-		return nil, false
-	}
-	if f.data != nil {
-		return f.data, true
-	}
-	return j.slab.data[f.at : f.at+f.size : f.at+f.size], true
+	return j.content(&j.fields[i*len(names)+at])
 }
 
 // Bad are the damaged samples that the batch lacks under OnBadSkip, or in whose place

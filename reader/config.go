@@ -11,6 +11,7 @@ import (
 	"shardify/imaging/tensor"
 	"shardify/imaging/transform"
 	"shardify/sample"
+	"shardify/sample/typed"
 	"shardify/store/cache"
 	"shardify/store/retry"
 )
@@ -71,8 +72,11 @@ type Config struct {
 	// classes; -1 for no soft labels. A sample whose label is not below it is damaged.
 	Classes int `json:"classes,omitempty"`
 	// Fields are those fields of the samples whose bytes the batches carry,
-	// besides the images: by default none, and all under DecodeNone.
+	// besides the images: by default none, and all under DecodeNone without Tensors.
 	Fields []string `json:"fields,omitempty"`
+	// Tensors are what else is decoded of the samples' fields, and put together in each
+	// batch: texts, numbers, boxes, masks.
+	Tensors []TensorSpec `json:"tensors,omitempty"`
 
 	// OnBad says what becomes of a sample that is damaged, and MaxBad how many such
 	// samples a pass bears under OnBadSkip and OnBadSubstitute: one more ends it
@@ -122,12 +126,21 @@ const (
 )
 
 // DType is the type of a tensor's elements.
-type DType string
+type DType = typed.DType
 
 const (
-	DTypeUint8   DType = "uint8"
-	DTypeFloat32 DType = "float32"
-	DTypeInt64   DType = "int64"
+	DTypeBool    = typed.Bool
+	DTypeUint8   = typed.Uint8
+	DTypeUint16  = typed.Uint16
+	DTypeUint32  = typed.Uint32
+	DTypeUint64  = typed.Uint64
+	DTypeInt8    = typed.Int8
+	DTypeInt16   = typed.Int16
+	DTypeInt32   = typed.Int32
+	DTypeInt64   = typed.Int64
+	DTypeFloat16 = typed.Float16
+	DTypeFloat32 = typed.Float32
+	DTypeFloat64 = typed.Float64
 )
 
 // Layout is the order of the dimensions of images.
@@ -181,6 +194,10 @@ func (c Config) withDefaults() Config {
 	c.Buckets = c.Buckets.withDefaults()
 	c.Decode = or(c.Decode, DecodeImage)
 	c.DType = or(c.DType, DTypeUint8)
+	c.Tensors = slices.Clone(c.Tensors)
+	for i := range c.Tensors {
+		c.Tensors[i] = c.Tensors[i].withDefaults(c.DType)
+	}
 	c.OnBad = or(c.OnBad, OnBadFail)
 	c.MaxPixels = or(c.MaxPixels, imaging.DefaultMaxPixels)
 	c.Workers = or(c.Workers, runtime.GOMAXPROCS(0))
@@ -256,6 +273,7 @@ func (c Config) Validate() error {
 			fault("fields: %q is listed twice", name)
 		}
 	}
+	faults = append(faults, c.validateTensors()...)
 	if c.Decode == DecodeNone && c.Transform != nil {
 		fault("transform: there are no images to transform with decode %q", DecodeNone)
 	} else if c.Decode == DecodeImage {

@@ -20,6 +20,7 @@ type worker struct {
 	imager imager
 	lap    lap
 	job    *job // in hand
+	scratch
 }
 
 // decode does what the tasks ask for until the pass is over.
@@ -67,11 +68,11 @@ func (w *worker) do(j *job, i int) {
 		err = w.sample(j, i)
 	}
 	if w.reader.wanted.image {
-		if x := &j.images[i]; x.read != nil {
-			r := x.read
-			x.read, x.data = nil, nil
-			w.unuse(r)
-		}
+		w.drop(&j.images[i])
+	}
+	fields := j.slotFields(i)
+	for f := range fields {
+		w.drop(&fields[f])
 	}
 	w.counters.decode.items.Add(1)
 	if err != nil {
@@ -86,6 +87,14 @@ func (w *worker) do(j *job, i int) {
 	w.charge(last, w.lap.leave())
 	j.leave(stepWork)
 	j.finish()
+}
+
+// drop gives back the bytes of a field that does not stay.
+func (w *worker) drop(x *extent) {
+	if r := x.read; r != nil {
+		x.read, x.data = nil, nil
+		w.unuse(r)
+	}
 }
 
 // bad puts a substitute in slot i, or notes what is wrong with it.
@@ -104,18 +113,43 @@ func (w *worker) sample(j *job, i int) error {
 	if err := w.reader.checkLabel(j.labels[i]); err != nil {
 		return j.sampleError(i, "", -1, err)
 	}
+	fields := j.slotFields(i)
 	for f, name := range j.names {
-		x := &j.fields[i*len(j.names)+f]
+		x := &fields[f]
 		if x.offset >= 0 {
-			if err := w.verify(j, i, name, x, j.slab.data[x.at:x.at+x.size]); err != nil {
+			data, _ := j.content(x)
+			if err := w.verify(j, i, name, x, data); err != nil {
 				return err
 			}
 		}
 		w.counters.decode.bytes.Add(x.size)
 	}
-	if !w.reader.wanted.image {
+	if w.reader.wanted.image {
+		if err := w.image(j, i); err != nil {
+			return err
+		}
+	}
+	if len(j.canvas.makers) == 0 {
 		return nil
 	}
+	w.enter(&w.counters.decode, "decode")
+	if field, err := w.values(j, i, fields); err != nil {
+		name, offset := j.at(field, fields)
+		return j.sampleError(i, name, offset, err)
+	}
+	return nil
+}
+
+// at is the name and offset of a field, for errors; field may be -1.
+func (j *job) at(field int, fields []extent) (name string, offset int64) {
+	if field < 0 {
+		return "", -1
+	}
+	return j.names[field], max(-1, fields[field].offset)
+}
+
+// image makes the picture of slot i.
+func (w *worker) image(j *job, i int) error {
 	x := &j.images[i]
 	w.counters.decode.bytes.Add(x.size)
 	name := imageNames[x.name]
@@ -138,13 +172,7 @@ var errNoImage = errors.New("it has no image")
 // picture makes the picture of sample n in slot i. Copies of a sample in one epoch
 // differ in what is random.
 func (w *worker) picture(j *job, i int, n, copies int64, file []byte) (err error) {
-	// Decoders see hostile bytes. One that gives up in a panic loses a sample, not
-	// a training run.
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("decoder panicked: %v\n%s", p, debug.Stack())
-		}
-	}()
+	defer guard(&err)
 	seed := w.plan.order.Seed
 	if copies > 0 {
 		seed = hashKey(seed, purposeCopy, uint64(copies))
@@ -153,6 +181,14 @@ func (w *worker) picture(j *job, i int, n, copies int64, file []byte) (err error
 	w.imager.program = j.canvas.program
 	size := j.canvas.bytes
 	return w.imager.make(j.slab.data[int64(i)*size:][:size:size], file, random)
+}
+
+// guard, deferred, makes an error of a panic. Decoders see hostile bytes: one that gives
+// up in a panic loses a sample, not a training run.
+func guard(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("decoder panicked: %v\n%s", p, debug.Stack())
+	}
 }
 
 // verify compares a field with its checksum. Where they differ it is read once more,

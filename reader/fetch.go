@@ -58,7 +58,7 @@ func (p *pass) read(r *read) error {
 		q := &pieces[i]
 		if err != nil {
 			j.fail(int(q.slot), p.pieceError(j, q, err))
-			if q.field < 0 {
+			if !j.stays(q) {
 				p.unuse(r)
 			}
 			continue
@@ -67,8 +67,9 @@ func (p *pass) read(r *read) error {
 		if !r.parse {
 			data = r.data[q.offset-r.offset:][:q.size:q.size]
 		}
-		if q.field < 0 {
-			j.images[q.slot].data, j.images[q.slot].read = data, r
+		if !j.stays(q) {
+			x := p.extent(j, q)
+			x.data, x.read = data, r
 		} else if r.at < 0 {
 			copy(j.slab.data[p.extent(j, q).at:], data)
 		}

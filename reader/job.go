@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"runtime/trace"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -40,6 +41,16 @@ type job struct {
 	blendAt  int64 // memory for that in the slab
 	labelsAt int64
 	tensors  []Tensor
+	// places has the place in the slab of each of Config.Tensors, columns the number of
+	// its field in names (-1: there is none), and values what it has of each slot, all
+	// slots of the first, then of the second. kept are the slots that are in the batch.
+	places  []place
+	columns []int
+	values  []value
+	kept    []int
+	// stay says which fields stay for Batch.Field, nil is all; others are gone when
+	// their values are made.
+	stay []bool
 	// faults has each slot's error: a *SampleError, which concerns it alone, or
 	// what ended the pass.
 	mu     sync.Mutex // of faults
@@ -106,6 +117,9 @@ type read struct {
 	before, after chan struct{}
 }
 
+// slotFields are the fields of slot i.
+func (j *job) slotFields(i int) []extent { return j.fields[i*len(j.names):][:len(j.names)] }
+
 func (j *job) key(i int) []byte {
 	from := int32(0)
 	if i > 0 {
@@ -127,18 +141,19 @@ func (j *job) sampleError(i int, field string, offset int64, err error) *SampleE
 func (j *job) reset(number int64, n int, names []string, image bool) {
 	j.number, j.slots, j.n, j.slab, j.bad, j.tensors = number, n, n, nil, nil, nil
 	j.labels = sized(j.labels, n)
-	j.keys, j.keyEnds = j.keys[:0], sized(j.keyEnds, n)
+	j.keys, j.keyEnds = slices.Grow(j.keys[:0], 32*n), sized(j.keyEnds, n)
 	j.shards = sized(j.shards, n)
 	j.faults = sized(j.faults, n)
 	clear(j.faults)
 	j.stands = sized(j.stands, n)
 	clear(j.stands)
 	j.names, j.fields = names, sized(j.fields, n*len(names))
+	j.stay = j.pass.reader.wanted.stay(j.stay, names)
 	if image {
 		j.images = sized(j.images, n)
 	}
 	j.empty = sized(j.empty, n)
-	j.pieces, j.reads = j.pieces[:0], j.reads[:0]
+	j.pieces, j.reads = slices.Grow(j.pieces[:0], n*(len(names)+1)), j.reads[:0]
 	if cap(j.missing) < n {
 		j.missing = make([]atomic.Int32, n)
 	}
@@ -172,6 +187,9 @@ func (j *job) fault(i int) error {
 	defer j.mu.Unlock()
 	return j.faults[i]
 }
+
+// stays says that a piece is part of the slab, and not of a read that goes back.
+func (j *job) stays(q *piece) bool { return q.field >= 0 && (j.stay == nil || j.stay[q.field]) }
 
 // finish ends a slot. Who ends the last one makes the batch of them.
 func (j *job) finish() {

@@ -41,8 +41,7 @@ type Reader struct {
 	wanted            wanted
 	// sequential: shards can only be read from front to back.
 	sequential bool
-	// canvases are Config.Transform's: one, or one for each bucket, or under DecodeNone
-	// none.
+	// canvases are Config.Transform's and Config.Tensors': one, or one for each bucket.
 	canvases  []canvas
 	poolBytes int64
 
@@ -199,9 +198,17 @@ func (r *Reader) chooseFields() error {
 		return fmt.Errorf("%w: %s: split %q has no images, its fields are: %s; set decode to %q",
 			ErrConfig, r.url(), r.split.Name, strings.Join(have, ", "), DecodeNone)
 	}
-	r.wanted.names = slices.Sorted(slices.Values(r.config.Fields))
-	if r.config.Fields == nil && !r.wanted.image {
+	if r.config.Fields == nil && !r.wanted.image && r.config.Tensors == nil {
 		r.wanted.names = have
+	} else {
+		r.wanted.fields = append([]string{}, r.config.Fields...)
+		slices.Sort(r.wanted.fields)
+		r.wanted.names = slices.Clone(r.wanted.fields)
+		for i := range r.config.Tensors {
+			if at, found := slices.BinarySearch(r.wanted.names, r.config.Tensors[i].Field); !found {
+				r.wanted.names = slices.Insert(r.wanted.names, at, r.config.Tensors[i].Field)
+			}
+		}
 	}
 	for _, name := range r.wanted.names {
 		if _, found := slices.BinarySearch(have, name); !found {
@@ -214,23 +221,28 @@ func (r *Reader) chooseFields() error {
 // divideMemory divides Config.Memory between the index and the pool of a pass.
 func (r *Reader) divideMemory() error {
 	c := &r.config
-	image := int64(0) // the largest
-	for _, p := range r.canvases {
-		image = max(image, p.bytes)
+	// What a batch takes: its images, labels and other tensors, of the bucket that has
+	// the largest, and about so many bytes of fields.
+	batch := int64(0)
+	for i := range r.canvases {
+		p := &r.canvases[i]
+		batch = max(batch, p.sampleBytes()*int64(c.BatchSize)+c.blendBytes(c.BatchSize, p.bytes))
 	}
-	// What a batch takes: its images and labels, and about so many bytes of fields.
-	batch := int64(c.BatchSize)*(image+8) + c.blendBytes(c.BatchSize, image)
-	if len(r.wanted.names) > 0 {
-		var fields int64
-		for i := range r.split.Shards {
-			for _, f := range r.split.Shards[i].Fields {
-				if _, found := slices.BinarySearch(r.wanted.names, f.Name); found {
-					fields += f.Bytes + fieldAlign*f.Count
+	makers := r.canvases[0].makers
+	var fields int64
+	for i := range r.split.Shards {
+		for _, f := range r.split.Shards[i].Fields {
+			if _, found := slices.BinarySearch(r.wanted.names, f.Name); found && r.wanted.stays(f.Name) {
+				fields += f.Bytes + fieldAlign*f.Count
+			}
+			for k := range makers {
+				if m := &makers[k]; !m.fixed() && m.Field == f.Name {
+					fields += m.room(f.Bytes) + (m.unit+16)*f.Count
 				}
 			}
 		}
-		batch += fields / max(1, r.split.Samples) * int64(c.BatchSize)
 	}
+	batch += fields / max(1, r.split.Samples) * int64(c.BatchSize)
 	batch = sizeClass(batch)
 	cols := len(r.wanted.names)
 	if r.wanted.image {
@@ -295,7 +307,7 @@ func (r *Reader) shardPath(shard int32) string {
 // filled in.
 func (r *Reader) Config() Config {
 	c := r.config
-	c.Fields = slices.Clone(c.Fields)
+	c.Fields, c.Tensors = slices.Clone(c.Fields), slices.Clone(c.Tensors)
 	c.Transform = slices.Clone(c.Transform)
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"shardify/index"
@@ -65,6 +66,29 @@ func rowBytes(cols int) int64 { return 12 + 21*int64(cols) + 32 }
 type wanted struct {
 	image bool
 	names []string
+	// fields are those names that batches show, sorted; nil is all.
+	fields []string
+}
+
+// stays says that batches show the field of a name.
+func (w *wanted) stays(name string) bool {
+	if w.fields == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(w.fields, name)
+	return found
+}
+
+// stay says which fields batches show, in memory; nil is all.
+func (w *wanted) stay(memory []bool, names []string) []bool {
+	if w.fields == nil {
+		return nil
+	}
+	memory = sized(memory, len(names))
+	for k, name := range names {
+		memory[k] = w.stays(name)
+	}
+	return memory
 }
 
 // pack keeps what is wanted of an index.

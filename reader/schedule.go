@@ -220,7 +220,6 @@ func (s *scheduler) lay(j *job) int64 {
 	if cap(j.reads) < len(j.pieces) { // reads are pointed at: they must not move
 		j.reads = make([]read, 0, len(j.pieces)+len(j.pieces)/4)
 	}
-	inPlace := !s.reader.wanted.image
 	for from := 0; from < len(j.pieces); {
 		p := &j.pieces[from]
 		end := p.offset + p.size
@@ -239,14 +238,14 @@ func (s *scheduler) lay(j *job) int64 {
 			job: j, shard: p.shard, stream: p.stream, offset: p.offset, size: end - p.offset,
 			pieces: j.pieces[from:to], parse: p.parse, at: -1,
 		}
-		if inPlace && !p.parse {
+		if !p.parse && !slices.ContainsFunc(r.pieces, func(q piece) bool { return !j.stays(&q) }) {
 			at = align(at, fieldAlign)
 			r.at = at
 			at += r.size
 		}
 		users := int32(1)
 		for _, q := range r.pieces {
-			if q.field < 0 {
+			if !j.stays(&q) {
 				users++
 				continue
 			}
@@ -293,7 +292,7 @@ func (s *scheduler) sendAll(j *job) error {
 			r.block, r.data = b, b.data[:r.size]
 			until := i
 			for _, q := range r.pieces {
-				if q.field < 0 {
+				if !j.stays(&q) {
 					until = max(until, int(s.last[q.slot]))
 				}
 			}

@@ -13,13 +13,8 @@ import (
 // the tensor wants it. One goroutine may use it. In steady state it allocates nothing
 // that its decoder does not.
 //
-// After make, recipe is that of the sample in hand, until the next one: what becomes of
-// other fields that lie on its image, masks and boxes, is for
-//
-//	m.recipe.Mask(&m.workspace, &dst, &src, fill)
-//	m.recipe.Boxes(boxes, kept, filter)
-//
-// to say, of sources that have the image's width and height.
+// After make, recipe is that of the sample in hand, until the next one: pictures.go makes
+// with it what else lies on the image.
 type imager struct {
 	config    *Config
 	program   *transform.Program // that of the batch's bucket; all normalise alike
@@ -34,8 +29,7 @@ type imager struct {
 
 func newImager(c *Config, p []canvas, d imaging.Decoder) imager {
 	m := imager{config: c, decoder: d}
-	if len(p) > 0 {
-		m.program = p[0].program
+	if m.program = p[0].program; m.program != nil {
 		if c.DType == DTypeFloat32 {
 			n, _ := m.program.Normalize()
 			m.table = n.Table()
@@ -56,7 +50,12 @@ func (m *imager) make(dst, file []byte, random augment.Rand) error {
 	if err := m.program.Draw(&m.recipe, &random, m.decoded.Width, m.decoded.Height); err != nil {
 		return err
 	}
-	view, err := m.recipe.Image(&m.workspace, &m.decoded)
+	return m.put(dst, &m.decoded)
+}
+
+// put writes to dst what the recipe makes of src.
+func (m *imager) put(dst []byte, src *imaging.Image) error {
+	view, err := m.recipe.Image(&m.workspace, src)
 	if err != nil {
 		return err
 	}
@@ -66,18 +65,20 @@ func (m *imager) make(dst, file []byte, random augment.Rand) error {
 	return tensor.PutUint8(dst, &view.Image, m.config.Layout, view.FlipX, view.FlipY)
 }
 
-// canvas says what the images of a batch become; the zero value is none.
+// canvas says what the samples of a batch become.
 type canvas struct {
+	// program makes the images, and bytes is the size of one in a slab; nil and zeros
+	// under DecodeNone.
 	program       *transform.Program
 	width, height int
-	bytes         int64 // of one image in a slab
+	bytes         int64
+	makers        []maker // of Config.Tensors
 }
 
-// canvases are those of the buckets; the only one where all have the same, none under
-// DecodeNone.
+// canvases are those of the buckets; the only one where all have the same.
 func (c *Config) canvases() (list []canvas, err error) {
 	if c.Decode != DecodeImage {
-		return nil, nil
+		return []canvas{{makers: c.makers(0, 0)}}, nil
 	}
 	sizes := c.Buckets.Sizes
 	if len(sizes) == 0 {
@@ -96,6 +97,7 @@ func (c *Config) canvases() (list []canvas, err error) {
 		if c.DType == DTypeFloat32 {
 			p.bytes *= 4
 		}
+		p.makers = c.makers(p.width, p.height)
 		list = append(list, p)
 	}
 	return list, nil
@@ -103,10 +105,7 @@ func (c *Config) canvases() (list []canvas, err error) {
 
 // canvas is that of a bucket.
 func (r *Reader) canvas(p *Plan) canvas {
-	switch len(r.canvases) {
-	case 0:
-		return canvas{}
-	case 1:
+	if len(r.canvases) == 1 {
 		return r.canvases[0]
 	}
 	return r.canvases[p.bucket]

@@ -114,8 +114,10 @@ func (a *Array) putInt(v int64) bool {
 	case Float32: // not by way of a float64, which would round twice
 		a.Data = binary.NativeEndian.AppendUint32(a.Data, math.Float32bits(float32(v)))
 		return true
+	case Float16, Float64:
+		return a.putFloat(float64(v))
 	}
-	return a.putFloat(float64(v))
+	return false
 }
 
 func (a *Array) putSmall(v, least, most int64) bool {
@@ -163,6 +165,16 @@ func (a *Array) putFloat(v float64) bool {
 		return a.putUint(uint64(v))
 	}
 	return false
+}
+
+// Append appends numbers; it says whether they fit. Shape stays as it is.
+func (a *Array) Append(values ...float64) bool {
+	for _, v := range values {
+		if !a.putFloat(v) {
+			return false
+		}
+	}
+	return true
 }
 
 // grow makes room for n more bytes, so that appending them allocates nothing.

@@ -42,26 +42,31 @@ type NPY struct {
 	Data []byte
 }
 
-// ParseNPY reads an npy file, versions 1 to 3, whose elements are of one of our types.
-// Data must hold as many elements as the shape says, and nothing behind them.
-func ParseNPY(data []byte) (NPY, error) {
-	var n NPY
-	err := n.parse(data)
-	return n, err
+// Parse reads an npy file, versions 1 to 3, whose elements are of one of our types. It
+// must hold as many elements as the shape says, and nothing behind them. The memory of
+// Shape is used again.
+func (n *NPY) Parse(data []byte) error {
+	*n = NPY{Shape: n.Shape[:0]}
+	return n.parse(data)
 }
 
 // DecodeNPY reads an npy file; by default as the type it has. An array in Fortran's
 // order becomes one in C's.
 func (a *Array) DecodeNPY(data []byte) error {
-	n := NPY{Shape: a.Shape[:0]}
-	if err := n.parse(data); err != nil {
+	n := NPY{Shape: a.Shape}
+	if err := n.Parse(data); err != nil {
 		return err
 	}
+	return a.ConvertNPY(&n)
+}
+
+// ConvertNPY is DecodeNPY for a file that is parsed already.
+func (a *Array) ConvertNPY(n *NPY) error {
 	if err := a.natural(n.DType); err != nil {
 		return err
 	}
-	a.Shape = n.Shape
-	return a.convert(&n)
+	a.Shape = append(a.Shape, n.Shape...)
+	return a.convert(n)
 }
 
 func (n *NPY) parse(data []byte) error {

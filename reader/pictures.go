@@ -1,0 +1,163 @@
+package reader
+
+import (
+	"fmt"
+
+	"shardify/imaging"
+	"shardify/imaging/augment"
+	"shardify/sample/typed"
+)
+
+// What lies on a sample's image goes its way: the worker has made the image just before,
+// and its recipe is still there.
+
+// pictures is the memory in which a worker makes what lies on an image.
+type pictures struct {
+	image       imaging.Image
+	mask, moved imaging.Mask
+	coordinates typed.Array
+	boxes       []augment.Box
+	// had is how many boxes the sample has of each tensor, and kept which of them the
+	// transforms have kept.
+	had  []int
+	kept [][]int
+}
+
+// otherPicture makes the value of a mask, an image or boxes in w.array.
+func (w *worker) otherPicture(m *maker, t int, data []byte) error {
+	a := &w.array
+	a.Shape = append(a.Shape[:0], m.pattern...)
+	switch m.Kind {
+	case KindMask:
+		return w.maskOf(m, data)
+	case KindImage:
+		a.Data = a.Data[:m.unit]
+		if err := w.imager.decoder.Decode(data, &w.pictures.image, imaging.DecodeOptions{MaxPixels: w.reader.config.MaxPixels}); err != nil {
+			return err
+		}
+		return w.imager.put(a.Data, &w.pictures.image)
+	}
+	return w.boxesOf(m, t, data)
+}
+
+// maskOf makes a mask.
+func (w *worker) maskOf(m *maker, data []byte) error {
+	p, a := &w.pictures, &w.array
+	if err := imaging.DecodeMask(data, &p.mask, w.reader.config.MaxPixels); err != nil {
+		return err
+	}
+	height, width := m.pattern[0], m.pattern[1]
+	dst := &p.moved
+	if m.DType == DTypeUint8 { // where it stays
+		dst = &imaging.Mask{Pix: a.Data[:m.unit], Width: width, Height: height, Stride: width}
+	}
+	if err := w.imager.recipe.Mask(&w.imager.workspace, dst, &p.mask, uint8(m.Fill)); err != nil {
+		return err
+	}
+	if m.DType == DTypeUint8 {
+		a.Data = dst.Pix
+		return nil
+	}
+	for y := range height {
+		for _, v := range dst.Pix[y*dst.Stride:][:width] {
+			if !a.Append(float64(v)) {
+				return &typed.MismatchError{Msg: fmt.Sprintf("class %d does not fit %s", v, m.DType)}
+			}
+		}
+	}
+	return nil
+}
+
+// boxesOf makes boxes.
+func (w *worker) boxesOf(m *maker, t int, data []byte) (err error) {
+	p, a, recipe := &w.pictures, &w.array, &w.imager.recipe
+	p.coordinates.DType = DTypeFloat64
+	if m.inNPY() {
+		err = w.decodeNPY(m, &p.coordinates, data)
+	} else {
+		err = p.coordinates.DecodeJSON(data, m.path)
+	}
+	if err != nil {
+		return err
+	}
+	n, err := p.coordinates.Match(m.pattern)
+	if err != nil {
+		return err
+	}
+	numbers, _ := typed.As[float64](DTypeFloat64, p.coordinates.Data)
+	width, height := recipe.SourceSize()
+	p.boxes = p.boxes[:0]
+	for i := range n {
+		b := augment.Box(numbers[4*i:])
+		for _, v := range b {
+			if v-v != 0 {
+				return &typed.MismatchError{Msg: fmt.Sprintf("box %d is %v; its numbers must be finite", i, b)}
+			}
+		}
+		if m.Boxes.Unit == BoxFractions {
+			b = scaleBox(b, float64(width), float64(height))
+		}
+		p.boxes = append(p.boxes, cornersOf(b, m.Boxes.Format))
+	}
+	p.had[t] = n
+	if p.boxes, p.kept[t], err = recipe.Boxes(p.boxes, p.kept[t][:0], m.Boxes.BoxFilter); err != nil {
+		return err
+	}
+	width, height = recipe.Size()
+	for i := range p.boxes {
+		b := ofCorners(p.boxes[i], m.Boxes.ToFormat)
+		if m.Boxes.ToUnit == BoxFractions {
+			b = scaleBox(b, 1/float64(width), 1/float64(height))
+		}
+		if !a.Append(b[:]...) {
+			return &typed.MismatchError{Msg: fmt.Sprintf("box %v does not fit %s", b, m.DType)}
+		}
+	}
+	a.Shape = append(a.Shape[:0], len(p.boxes), 4)
+	return nil
+}
+
+// scaleBox multiplies what is across by x and what is down by y, in any format.
+func scaleBox(b augment.Box, x, y float64) augment.Box {
+	return augment.Box{b[0] * x, b[1] * y, b[2] * x, b[3] * y}
+}
+
+// cornersOf is a box that is written in a format as its corners.
+func cornersOf(b augment.Box, f BoxFormat) augment.Box {
+	switch f {
+	case BoxXYWH:
+		return augment.Box{b[0], b[1], b[0] + b[2], b[1] + b[3]}
+	case BoxCXCYWH:
+		return augment.Box{b[0] - b[2]/2, b[1] - b[3]/2, b[0] + b[2]/2, b[1] + b[3]/2}
+	}
+	return b
+}
+
+// ofCorners writes a box of its corners in a format.
+func ofCorners(b augment.Box, f BoxFormat) augment.Box {
+	switch f {
+	case BoxXYWH:
+		return augment.Box{b[0], b[1], b[2] - b[0], b[3] - b[1]}
+	case BoxCXCYWH:
+		return augment.Box{(b[0] + b[2]) / 2, (b[1] + b[3]) / 2, b[2] - b[0], b[3] - b[1]}
+	}
+	return b
+}
+
+// follow keeps, of the values in w.array, those whose boxes are kept.
+func (w *worker) follow(m *maker) error {
+	a, had, kept := &w.array, w.pictures.had[m.follows], w.pictures.kept[m.follows]
+	n, err := a.Match(m.pattern)
+	if err != nil {
+		return err
+	}
+	if n != had {
+		return &typed.MismatchError{Msg: fmt.Sprintf("there are %d, and %d boxes", n, had)}
+	}
+	for k, i := range kept {
+		copy(a.Data[int64(k)*m.unit:][:m.unit], a.Data[int64(i)*m.unit:][:m.unit])
+	}
+	a.Data = a.Data[:int64(len(kept))*m.unit]
+	a.Shape[0] = len(kept)
+	return nil
+}
