@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"shardify/index"
-	"shardify/shard"
 )
 
 // ErrTooManyBad: a pass met more damaged samples than Config.MaxBad allows.
@@ -132,9 +131,12 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 	if err := w.reader.checkLabel(s.label); err != nil {
 		return nil, fault("", -1, err)
 	}
+	if err := w.verdicts.known(s.shard); err != nil {
+		return nil, w.atFault(s.shard, "", -1, err, fault)
+	}
 	f, err := w.reader.files.acquire(w.ctx, fileKey{s.shard, 0})
 	if err != nil {
-		return nil, err
+		return nil, w.atFault(s.shard, "", -1, err, fault)
 	}
 	defer w.reader.files.release(f)
 	whole := index.Row{Key: string(s.key)}
@@ -144,8 +146,8 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 	read := func(c *column, name string) ([]byte, error) {
 		field := index.FieldRow{Name: name, Offset: c.offset[row], Size: c.size[row], CRC32C: c.crc[row]}
 		data, err := w.readField(f.file, s.shard, &whole, &field, nil)
-		if errors.Is(err, shard.ErrChecksum) {
-			err = fault(name, field.Offset, err)
+		if err != nil {
+			err = w.atFault(s.shard, name, field.Offset, err, fault)
 		}
 		w.counters.store.bytes.Add(field.Size)
 		w.counters.decode.bytes.Add(field.Size)

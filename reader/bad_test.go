@@ -7,6 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
@@ -17,8 +21,13 @@ import (
 	"shardify/dataset"
 	"shardify/dataset/datasettest"
 	"shardify/imaging"
+	"shardify/index"
+	"shardify/sample"
 	"shardify/shard"
+	"shardify/store"
+	"shardify/store/cache"
 	"shardify/store/fault"
+	"shardify/store/file"
 	"shardify/store/retry"
 )
 
@@ -384,6 +393,285 @@ func TestHangingStore(t *testing.T) {
 		}
 		if r.Stats().Stalls == 0 {
 			t.Errorf("%s: nothing has stalled", format)
+		}
+	}
+}
+
+// lose does to a shard what makes all its samples unreadable.
+var lose = map[string]func(t *testing.T, st store.Store, name string){
+	"missing": func(t *testing.T, st store.Store, name string) {
+		if err := st.Remove(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	},
+	"cut": func(t *testing.T, st store.Store, name string) {
+		data, err := store.ReadAll(t.Context(), st, name, 1<<30)
+		if err == nil {
+			err = store.WriteAll(t.Context(), st, name, data[:len(data)-1])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	},
+	"empty": func(t *testing.T, st store.Store, name string) {
+		if err := store.WriteAll(t.Context(), st, name, nil); err != nil {
+			t.Fatal(err)
+		}
+	},
+}
+
+// A shard that is missing or cut costs its samples, one by one and by key, of every
+// rank; batches and all other samples stay where they are.
+func TestLostShard(t *testing.T) {
+	for how, lose := range lose {
+		for _, format := range []string{"tar", "tar.zst", "tar.gz", "tfrecord"} {
+			for _, cached := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/cached %v", how, format, cached), func(t *testing.T) {
+					t.Parallel()
+					d := small(t, datasettest.Options{Format: format})
+					name := d.Manifest().Splits[0].Shards[2].Name
+					c := Config{BatchSize: 4, World: 2, Lanes: 2, Shuffle: ShuffleShards, Interleave: 3, Block: 1, Seed: 3, Decode: DecodeNone}
+					plan, err := newReader(t, d, c).Plan(0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					lose(t, d.Store(), name)
+					for _, policy := range []OnBad{OnBadSkip, OnBadSubstitute} {
+						reported := 0
+						for rank := range 2 {
+							c.Rank, c.OnBad, c.Cache = rank, policy, cache.Config{}
+							if cached {
+								c.Cache.Dir = t.TempDir()
+							}
+							r := newReader(t, d, c)
+							all := epochOf(t, r, 0)
+							if len(all) != 5 {
+								t.Fatalf("%d batches", len(all))
+							}
+							for b, got := range all {
+								want := plan.Batch(nil, int64(b), rank)
+								lost := 0
+								for _, n := range want {
+									if n/10 == 2 {
+										lost++
+									}
+								}
+								whole := slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n/10 == 2 })
+								have := got.samples
+								if policy == OnBadSubstitute {
+									if len(have) != len(want) || slices.ContainsFunc(have, func(n int64) bool { return n/10 == 2 }) {
+										t.Errorf("batch %d is %v for %v", b, have, want)
+									}
+									have = slices.DeleteFunc(slices.Clone(have), func(n int64) bool { return !slices.Contains(want, n) })
+								}
+								if got.bad != lost || !slices.Equal(have, whole) && policy == OnBadSkip || !containsAll(have, whole) {
+									t.Errorf("batch %d: %v and %d bad ones, of %v", b, got.samples, got.bad, want)
+								}
+							}
+							for _, s := range r.BadSamples() {
+								if s.Sample/10 != 2 || s.Key != datasettest.Sample(int(s.Sample), 5).Key || !strings.HasSuffix(s.Shard, name) || !strings.Contains(s.Reason, "the shard is") {
+									t.Errorf("reported %+v", s)
+								}
+							}
+							s := r.Stats()
+							reported += int(s.Skipped + s.Substituted)
+						}
+						if reported != 10 {
+							t.Errorf("%s: %d samples lost", policy, reported)
+						}
+					}
+					c.World, c.Rank, c.OnBad, c.MaxBad, c.Shuffle = 1, 0, OnBadSkip, 9, ShuffleNone
+					n := 0
+					var last error
+					for b, err := range newReader(t, d, c).Epoch(context.Background(), 0) {
+						if last = err; err == nil {
+							n++
+							b.Release()
+						}
+					}
+					if !errors.Is(last, ErrTooManyBad) || n != 7 {
+						t.Errorf("max_bad 9: %d batches, then %v", n, last)
+					}
+				})
+			}
+		}
+	}
+}
+
+func containsAll(have, want []int64) bool {
+	return !slices.ContainsFunc(want, func(n int64) bool { return !slices.Contains(have, n) })
+}
+
+// A shard that is cut while it is open and read costs what lies behind the cut, and
+// what is read of it from then on.
+func TestCutWhileReading(t *testing.T) {
+	dir := t.TempDir()
+	d := datasettest.Write(t, file.New(dir), datasettest.Options{Shards: 2, Samples: 200})
+	c := Config{
+		BatchSize: 4, Shuffle: ShuffleNone, Decode: DecodeNone, OnBad: OnBadSkip, MaxBad: -1, Memory: 1<<20 + 200_000,
+		Retry: retry.Config{Attempts: 2, Backoff: time.Millisecond},
+	}
+	want, _ := slots(epochOf(t, newReader(t, d, c), 0), 0)
+	sh := d.Manifest().Splits[0].Shards[1]
+	r := newReader(t, d, c)
+	samples, bad := 0, 0
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Number() == 51 { // of the second shard
+			if err := os.Truncate(filepath.Join(dir, sh.Name), sh.Bytes*9/10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, _ := slots([]copied{copyOf(b)}, 0)
+		for n, s := range got {
+			if s != want[n] {
+				t.Errorf("sample %d is another", n)
+			}
+		}
+		samples += b.Len()
+		bad += len(b.Bad())
+		b.Release()
+	}
+	if samples+bad != 400 || bad < 15 || bad > 195 {
+		t.Errorf("%d samples and %d bad ones", samples, bad)
+	}
+}
+
+// What has been replaced since it was opened is not taken for damaged, under no policy.
+func TestReplacedShard(t *testing.T) {
+	another := func(n, classes int) datasettest.Made { return datasettest.Sample(n+1, classes) }
+	for how, replace := range map[string]func(t *testing.T, d *dataset.Dataset){
+		"longer": func(t *testing.T, d *dataset.Dataset) {
+			name := d.Manifest().Splits[0].Shards[2].Name
+			data, err := store.ReadAll(t.Context(), d.Store(), name, 1<<30)
+			if err == nil {
+				err = store.WriteAll(t.Context(), d.Store(), name, append(data, 0))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		"packed anew": func(t *testing.T, d *dataset.Dataset) {
+			datasettest.Write(t, d.Store(), datasettest.Options{Shards: 4, Make: another})
+		},
+		"fewer shards": func(t *testing.T, d *dataset.Dataset) {
+			for _, sh := range d.Manifest().Splits[0].Shards {
+				lose["missing"](t, d.Store(), sh.Name)
+				lose["missing"](t, d.Store(), sh.Index.Name)
+			}
+			datasettest.Write(t, d.Store(), datasettest.Options{Shards: 1, Make: another})
+		},
+		"of the same size": func(t *testing.T, d *dataset.Dataset) {
+			// As if only labels had changed: the manifest and one shard's bytes.
+			sh := &d.Manifest().Splits[0].Shards[2]
+			data, err := store.ReadAll(t.Context(), d.Store(), sh.Name, 1<<30)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range data {
+				data[i] ^= 1
+			}
+			m := *d.Manifest()
+			m.Splits = slices.Clone(m.Splits)
+			m.Splits[0].Shards = slices.Clone(m.Splits[0].Shards)
+			m.Splits[0].Shards[2].Checksum = index.Sum(data)
+			text, err := m.Encode()
+			if err == nil {
+				err = errors.Join(store.WriteAll(t.Context(), d.Store(), sh.Name, data), store.WriteAll(t.Context(), d.Store(), index.ManifestName, text))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		for _, policy := range []OnBad{OnBadFail, OnBadSkip, OnBadSubstitute} {
+			for _, loaded := range []bool{false, true} { // the indexes are
+				for _, cached := range []bool{false, true} {
+					d := small(t, datasettest.Options{})
+					c := Config{BatchSize: 4, Shuffle: ShuffleNone, Decode: DecodeNone, OnBad: policy, MaxBad: -1}
+					if cached {
+						c.Cache.Dir = t.TempDir()
+					}
+					r := newReader(t, d, c)
+					for n := int64(0); n < 40 && loaded; n += 10 {
+						if _, err := r.Key(t.Context(), n); err != nil {
+							t.Fatal(err)
+						}
+					}
+					replace(t, d)
+					var last error
+					for b, err := range r.Epoch(context.Background(), 0) {
+						if last = err; err == nil {
+							b.Release()
+						}
+					}
+					if !errors.Is(last, ErrReplaced) || len(r.BadSamples()) != 0 {
+						t.Errorf("%s, %s, index loaded %v, cached %v: %v, %d bad samples", how, policy, loaded, cached, last, len(r.BadSamples()))
+					}
+				}
+			}
+		}
+	}
+}
+
+// That everything is gone is no matter of samples: a disk that is not mounted must not
+// look like a data set of damaged ones.
+func TestUnmounted(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	r := newReader(t, d, Config{BatchSize: 4, Decode: DecodeNone, OnBad: OnBadSkip, MaxBad: -1})
+	for n := int64(0); n < 40; n += 10 {
+		if _, err := r.Key(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for info, err := range d.Store().List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		lose["missing"](t, d.Store(), info.Name)
+	}
+	var last error
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if last = err; err == nil {
+			b.Release()
+		}
+	}
+	if !errors.Is(last, fs.ErrNotExist) || !strings.Contains(fmt.Sprint(last), "mounted") || len(r.BadSamples()) != 0 {
+		t.Errorf("%v, %d bad samples", last, len(r.BadSamples()))
+	}
+}
+
+// A damaged frame of a compressed shard costs the samples that lie in it, and no
+// others that were to be read with them.
+func TestDamagedFrame(t *testing.T) {
+	d := small(t, datasettest.Options{Format: "tar.zst", Make: func(n, classes int) datasettest.Made {
+		m := datasettest.Sample(n, classes)
+		data := make([]byte, 40_000)
+		rand.NewChaCha8([32]byte{byte(n)}).Read(data)
+		m.Fields = append(m.Fields[:1], sample.Field{Name: "npy", Data: data})
+		m.Paths = nil
+		return m
+	}})
+	c := Config{BatchSize: 10, Shuffle: ShuffleNone, Decode: DecodeNone, OnBad: OnBadSkip}
+	want, _ := slots(epochOf(t, newReader(t, d, c), 0), 0)
+	sh := d.Manifest().Splits[0].Shards[1]
+	flipByte(t, d.Store(), sh.Name, sh.Bytes/2)
+	r := newReader(t, d, c)
+	got, _ := slots(epochOf(t, r, 0), 0)
+	for n, s := range got {
+		if s != want[n] {
+			t.Errorf("sample %d is another", n)
+		}
+	}
+	bad := r.BadSamples()
+	if len(bad) < 1 || len(bad) > 4 || len(got)+len(bad) != 40 {
+		t.Errorf("%d samples, bad are %+v", len(got), bad)
+	}
+	for _, s := range bad {
+		if s.Sample < 13 || s.Sample > 17 || s.Field == "" {
+			t.Errorf("%+v", s)
 		}
 	}
 }

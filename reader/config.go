@@ -156,9 +156,10 @@ const (
 
 // OnBad says what becomes of a sample whose bytes do not match their checksum, also
 // when they are read again from a file opened anew, or whose image cannot be decoded.
-// Batch.Bad and Reader.BadSamples report it. What is wrong with a shard as a whole (it
-// is missing, too short, or of another size than the manifest says) is no matter of
-// single samples, and ends the pass.
+// Batch.Bad and Reader.BadSamples report it. A shard that is missing or cut is that many
+// damaged samples, for the rest of the pass. Without its index nothing is known of them,
+// so a missing or broken index ends the pass; and so does a shard or manifest that was
+// replaced since the data set was opened (ErrReplaced).
 type OnBad string
 
 const (

@@ -199,19 +199,29 @@ func (w *worker) verify(j *job, i int, name string, x *extent, data []byte) erro
 		return nil
 	}
 	w.counters.rereads.Add(1)
+	err := w.readAgain(j.shards[i], x, data)
+	if err == nil {
+		return nil
+	}
+	return w.atFault(j.shards[i], name, x.offset, err, func(field string, offset int64, err error) error {
+		return j.sampleError(i, field, offset, err)
+	})
+}
+
+// readAgain is verify's second look at a field.
+func (w *worker) readAgain(number int32, x *extent, data []byte) error {
 	fresh := cache.Fresh(w.ctx)
-	f, err := w.reader.openShard(fresh, j.shards[i])
+	f, err := w.reader.openShard(fresh, number)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := w.readFull(fresh, f, j.shards[i], data, x.offset); err != nil {
+	if err := w.readFull(fresh, f, number, data, x.offset); err != nil {
 		return err
 	}
 	if sum := index.FieldChecksum(data); sum != x.crc {
-		return j.sampleError(i, name, x.offset, fmt.Errorf(
-			"%w, also when read again: %d bytes have CRC-32C %08x, the index says %08x; `shardify verify` lists all such samples",
-			shard.ErrChecksum, len(data), sum, x.crc))
+		return fmt.Errorf("%w, also when read again: %d bytes have CRC-32C %08x, the index says %08x; `shardify verify` lists all such samples",
+			shard.ErrChecksum, len(data), sum, x.crc)
 	}
 	return nil
 }

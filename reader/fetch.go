@@ -49,6 +49,10 @@ func (p *pass) fetch() {
 func (p *pass) read(r *read) error {
 	j, pieces := r.job, r.pieces
 	parsed, err := p.load(r)
+	var apart []error
+	if !r.parse && damaged(err) {
+		apart = p.apart(r)
+	}
 	p.counters.store.items.Add(1)
 	p.counters.store.bytes.Add(r.size)
 	if err != nil {
@@ -56,6 +60,9 @@ func (p *pass) read(r *read) error {
 	}
 	for i := range pieces {
 		q := &pieces[i]
+		if apart != nil {
+			err = apart[i]
+		}
 		if err != nil {
 			j.fail(int(q.slot), p.pieceError(j, q, err))
 			if !j.stays(q) {
@@ -93,10 +100,28 @@ func (p *pass) read(r *read) error {
 
 // pieceError is err of a read for the slot of one of its pieces.
 func (p *pass) pieceError(j *job, q *piece, err error) error {
-	if q.parse && errors.Is(err, shard.ErrChecksum) {
-		return j.sampleError(int(q.slot), p.fieldName(j, q), q.offset, err)
+	return p.atFault(q.shard, p.fieldName(j, q), q.offset, err, func(field string, offset int64, err error) error {
+		return j.sampleError(int(q.slot), field, offset, err)
+	})
+}
+
+// apart does a read once more, from the shard opened anew, past the cache, and piece by
+// piece: where a compressed shard is damaged, not all of them need be.
+func (p *pass) apart(r *read) []error {
+	errs := make([]error, len(r.pieces))
+	p.counters.rereads.Add(1)
+	fresh := cache.Fresh(p.ctx)
+	f, err := p.reader.openShard(fresh, r.shard)
+	for i := range r.pieces {
+		if errs[i] = err; err == nil {
+			q := &r.pieces[i]
+			errs[i] = p.readFull(fresh, f, r.shard, r.data[q.offset-r.offset:][:q.size], q.offset)
+		}
 	}
-	return err
+	if err == nil {
+		_ = f.Close() // it was only read
+	}
+	return errs
 }
 
 // fieldName is the name of the field that q is.
@@ -139,6 +164,9 @@ func (p *pass) unuse(r *read) {
 
 // load fills r.data, or where the read is to be parsed returns the field.
 func (p *pass) load(r *read) (parsed []byte, err error) {
+	if err := p.verdicts.known(r.shard); err != nil {
+		return nil, err
+	}
 	f, err := p.reader.files.acquire(p.ctx, fileKey{r.shard, r.stream})
 	if err != nil {
 		return nil, err
@@ -155,10 +183,10 @@ func (p *pass) load(r *read) (parsed []byte, err error) {
 }
 
 // readField reads a field, once more from the shard opened anew, past the cache, where
-// its checksum is wrong.
+// it is damaged.
 func (p *pass) readField(f *dataset.ShardFile, number int32, row *index.Row, field *index.FieldRow, buf []byte) ([]byte, error) {
 	data, err := f.ReadField(p.ctx, row, field, buf)
-	if !errors.Is(err, shard.ErrChecksum) {
+	if !damaged(err) {
 		return data, err
 	}
 	p.counters.rereads.Add(1)

@@ -30,8 +30,9 @@ type pass struct {
 	reads chan *read
 	tasks chan task
 	// ready has the jobs in the order of batches, finished or not.
-	ready chan *job
-	wg    sync.WaitGroup
+	ready    chan *job
+	wg       sync.WaitGroup
+	verdicts verdicts // on shards
 	// bad counts the damaged samples so far.
 	bad int
 	// whole: the epoch has come to its end, so that only the caller still has

@@ -290,6 +290,11 @@ func (r *Reader) loadRows(ctx context.Context, number int) (packed *rows, err er
 		table, err = data.Rows(cache.Fresh(ctx), sh)
 	}
 	if err != nil {
+		if gone(err) || damaged(err) || errors.Is(err, index.ErrInvalid) {
+			if _, other := r.setOf(number).replaced(ctx); errors.Is(other, ErrReplaced) {
+				return nil, fmt.Errorf("%w (%w)", other, err)
+			}
+		}
 		return nil, err
 	}
 	if packed, err = r.wanted.pack(table); err != nil {

@@ -744,7 +744,11 @@ func TestStoreErrors(t *testing.T) {
 	} {
 		d := small(t, datasettest.Options{})
 		spoil(d.Store())
-		r := newReader(t, d, Config{BatchSize: 5, Shuffle: ShuffleNone, Transform: crop, OnBad: OnBadSkip})
+		c := Config{BatchSize: 5, Shuffle: ShuffleNone, Transform: crop}
+		if strings.HasSuffix(what, "index") {
+			c.OnBad = OnBadSkip // nothing is known of its samples, so it ends the pass all the same
+		}
+		r := newReader(t, d, c)
 		n := 0
 		var last error
 		for b, err := range r.Epoch(context.Background(), 0) {

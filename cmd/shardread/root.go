@@ -75,6 +75,9 @@ func damage(st reader.Stats) error {
 
 // isDamage says that err is the data's fault.
 func isDamage(err error) bool {
+	if errors.Is(err, reader.ErrReplaced) {
+		return false
+	}
 	var bad *reader.SampleError
 	return errors.As(err, &bad) || errors.Is(err, errDamaged) || errors.Is(err, shard.ErrChecksum) || errors.Is(err, shard.ErrTruncated)
 }
