@@ -6,7 +6,8 @@
 // [Config] works; [Reader.Config] shows what it became. [Batch.State] is what a
 // checkpoint keeps, and [Reader.Resume] goes on from it. [Sampling] chooses and weighs
 // samples, [Buckets] makes batches of samples of like shape or length, [OpenMix] reads
-// several data sets as one. [NewPlan] gives the order alone, without any data.
+// several data sets as one, and Config.Transform has the transforms of package
+// imaging/transform. [NewPlan] gives the order alone, without any data.
 // [Reader.Stats] says which stage is the slow one.
 //
 // # Stages
@@ -22,7 +23,8 @@
 //	fetch     fetch.go      8             reads → bytes of fields
 //	decode    decode.go     Workers       bytes → verified fields, and through
 //	                                      transform.go pixels in the batch's slab
-//	collate   collate.go    (a worker's)  slots → the tensors of a batch
+//	collate   collate.go    (a worker's)  slots → the tensors of a batch, which blend.go
+//	                                      blends under MixUp and CutMix
 //	deliver   pass.go       the caller's  finished batches, in the plan's order
 //
 // The range statement owns all of it: when the loop is left, by break, return, panic,

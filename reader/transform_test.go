@@ -2,6 +2,7 @@ package reader
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"image"
 	"image/color"
@@ -11,9 +12,11 @@ import (
 	"slices"
 	"testing"
 
+	"shardify/dataset/datasettest"
 	"shardify/imaging"
 	"shardify/imaging/augment"
 	"shardify/imaging/resize"
+	"shardify/imaging/tensor"
 	"shardify/imaging/transform"
 )
 
@@ -206,4 +209,65 @@ func TestResizeBomb(t *testing.T) {
 	}
 	// Where nothing looks at the rest, only the crop is made.
 	picture(t, Config{Transform: transform.List{transform.Resize{Size: transform.Size{256}}, transform.RandomHorizontalFlip{}, transform.CenterCrop{Size: transform.Size{224}}}}, b.Bytes())
+}
+
+// The pictures of an epoch are what the list makes of each sample's file on its own, with
+// the random numbers of (seed, epoch, sample), in batches of any size, by any workers.
+func TestTransforms(t *testing.T) {
+	var list transform.List
+	if err := json.Unmarshal([]byte(`[{"resize": 40}, {"random_crop": {"size": [24, 32], "padding": 3, "padding_mode": "edge"}}, "random_vertical_flip",
+		{"random_apply": [{"color_jitter": {"brightness": 0.4, "hue": 0.2}}]}, "rand_augment", {"random_affine": {"degrees": 9, "shear": 5, "fill": 99}},
+		"random_horizontal_flip", {"gaussian_blur": 3}, {"random_erasing": {"value": "random"}}, {"normalize": "imagenet"}]`), &list); err != nil {
+		t.Fatal(err)
+	}
+	program, err := transform.Compile(list, transform.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := small(t, datasettest.Options{})
+	for i, c := range []Config{{BatchSize: 7, Workers: 1}, {BatchSize: 16, Workers: 5, Layout: LayoutNHWC}} {
+		c.Seed, c.DType, c.Transform, c.Fields, c.Ends = 77, DTypeFloat32, list, []string{"jpg"}, EndsExact
+		r := newReader(t, d, c)
+		seen := 0
+		for b, err := range r.Epoch(t.Context(), 3+i) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			shape := []int{b.Len(), 3, 24, 32}
+			if c.Layout == LayoutNHWC {
+				shape = []int{b.Len(), 24, 32, 3}
+			}
+			if !slices.Equal(b.Images().Shape, shape) {
+				t.Fatalf("shape %v; want %v", b.Images().Shape, shape)
+			}
+			for k, n := range b.Samples() {
+				file, _ := b.Field(k, "jpg")
+				var m imaging.Image
+				if err := imaging.Std.Decode(file, &m, imaging.DecodeOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				var recipe transform.Recipe
+				random := augment.NewRand(77, uint64(3+i), uint64(n))
+				if err := program.Draw(&recipe, &random, m.Width, m.Height); err != nil {
+					t.Fatal(err)
+				}
+				view, err := recipe.Image(new(transform.Workspace), &m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := make([]float32, 3*24*32)
+				if err := tensor.PutFloat32(want, &view.Image, c.Layout, view.FlipX, view.FlipY, tensor.ImageNet.Table()); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(b.Images().Float32()[k*len(want):][:len(want)], want) {
+					t.Fatalf("sample %d in batch %d has another picture", n, b.Number())
+				}
+				seen++
+			}
+			b.Release()
+		}
+		if seen != int(r.Samples()) {
+			t.Errorf("%d samples", seen)
+		}
+	}
 }
