@@ -125,7 +125,7 @@ func made(t testing.TB) map[string][]byte {
 
 func TestCorpus(t *testing.T) {
 	l := newLibjpeg(t)
-	var d Decoder
+	d := Decoder{Raw: true}
 	for name, data := range made(t) {
 		planes, err := read(&d, data)
 		if err != nil {
@@ -146,7 +146,7 @@ func TestDamaged(t *testing.T) {
 	if testing.Short() {
 		rounds = 4
 	}
-	var d Decoder
+	d := Decoder{Raw: true}
 	r := rand.New(rand.NewPCG(1, 2))
 	files := made(t)
 	for _, name := range slices.Sorted(maps.Keys(files)) {

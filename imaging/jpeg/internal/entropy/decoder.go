@@ -23,6 +23,10 @@ import (
 // ready.
 type Decoder struct {
 	File
+	// Raw leaves the coefficients as the file has them, also those that a cut
+	// progressive file has not; for decoding to pixels they are estimated.
+	Raw bool
+
 	tables tables
 	memory blocks.Memory
 	strip  blocks.Strip
@@ -43,8 +47,14 @@ type Decoder struct {
 	// insufficient: the segment has no more data; libjpeg's name.
 	insufficient bool
 
-	bits [blocks.MaxComponents][64]int8 // progressive: how many low bits are not known; -1 for all
-	work int64                          // progressive: visits of blocks that are still allowed
+	// Of several scans: visits of blocks that are still allowed.
+	work int64
+	// Of progressive scans: how many low bits of a coefficient are not known, -1
+	// for all, after the last scan and before; the row of MCUs up to which the last
+	// scan went; and memory for smoothing.
+	bits, bitsBefore [blocks.MaxComponents][64]int8
+	good             int
+	dc               []int16
 }
 
 // Begin starts to decode the coefficients of a window, which must not be empty and
@@ -372,9 +382,7 @@ func (d *Decoder) whole() error {
 	d.memory.Shape(&d.strip, &d.Frame, blocks.Window{X1: x, Y1: y}, y)
 	d.memory.Clear()
 	for c := range d.bits {
-		for k := range d.bits[c] {
-			d.bits[c][k] = -1
-		}
+		d.bits[c], d.bitsBefore[c] = unknown, unknown
 	}
 	d.budget()
 	for {
@@ -408,7 +416,9 @@ func (d *Decoder) whole() error {
 			d.note(Missing, len(d.Data), -1)
 		}
 	}
-	d.smooth()
+	if !d.Raw {
+		d.smooth()
+	}
 	d.row = 0
 	d.crop()
 	return nil

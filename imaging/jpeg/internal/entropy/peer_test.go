@@ -19,7 +19,6 @@ type libjpeg struct {
 	in  io.Writer
 	out *bufio.Scanner
 	dir string
-	n   int
 }
 
 func newLibjpeg(t testing.TB) *libjpeg {
@@ -142,7 +141,7 @@ func TestPhotographs(t *testing.T) {
 	if testing.Short() {
 		names = names[:25]
 	}
-	var d Decoder
+	d := Decoder{Raw: true}
 	for _, name := range names {
 		data, err := os.ReadFile(name)
 		if err != nil {
@@ -168,7 +167,7 @@ func BenchmarkPhotographs(b *testing.B) {
 		}
 		files = append(files, data)
 	}
-	var d Decoder
+	d := Decoder{Raw: true}
 	n := 0
 	for b.Loop() {
 		data := files[n%len(files)]

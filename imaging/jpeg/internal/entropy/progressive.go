@@ -17,7 +17,13 @@ func (d *Decoder) progressive() error {
 		return err
 	}
 	for i := range sc.n {
-		bits := &d.bits[sc.component[i]]
+		bits, before := &d.bits[sc.component[i]], &d.bitsBefore[sc.component[i]]
+		for k := min(sc.ss, 1); k <= max(sc.se, smoothed-1); k++ {
+			before[k] = bits[k]
+			if d.scans == 1 {
+				before[k] = 0
+			}
+		}
 		if !dc && bits[0] < 0 {
 			d.note(Progression, d.pos, -1)
 		}
@@ -70,7 +76,10 @@ func (d *Decoder) progressive() error {
 	var run uint32 // blocks without further coefficients: libjpeg's EOBRUN
 	var err error
 	for row := range y {
-		d.row = row * d.strip.Y1 / y
+		d.row = row
+		if sc.n == 1 {
+			d.row = row / d.Frame.Component[sc.component[0]].V
+		}
 		d.lay.place(&d.File, &d.strip, 0, row)
 		for left := x; left > 0; {
 			m := left
@@ -83,6 +92,9 @@ func (d *Decoder) progressive() error {
 				d.left -= m
 			}
 			left -= m
+			if !d.insufficient {
+				d.good = d.row
+			}
 			switch {
 			case d.insufficient:
 				d.lay.forward(m)
