@@ -26,6 +26,7 @@ var files = []struct {
 }{
 	{"imaging/resize", "resize", resize},
 	{"imaging/jpeg/internal/pixel", "pixel", pixel},
+	{"imaging/jpeg/internal/entropy", "entropy", huffman},
 }
 
 func main() {

@@ -153,6 +153,12 @@ func TestDamaged(t *testing.T) {
 		for i := range rounds {
 			data := files[name]
 			bad := damage(r, data)
+			if bytes.Contains(bad, []byte{0xff, 0xff, 0}) {
+				// libjpeg-turbo's fast loop takes the FF before it for a marker and
+				// zeros for what follows; it then decodes the MCU again, correctly,
+				// but leaves some of what it had made of the zeros.
+				continue
+			}
 			planes, err := read(&d, bad)
 			want := l.bytes(t, bad)
 			var got string
@@ -176,11 +182,14 @@ func TestDamaged(t *testing.T) {
 			// place, of which it mostly makes an error; we keep what came before. And
 			// what follows the only scan cannot spoil pixels that libjpeg's callers
 			// have before it looks at that.
+			if d.inside && err == nil {
+				continue
+			}
 			var malformed *fault.FormatError
 			if errors.Is(err, fault.ErrTruncated) || errors.As(err, &malformed) && malformed.Msg == codedTwice {
 				continue
 			}
-			if strings.HasPrefix(want, "error") && (err != nil || d.Has(Ended) || !d.multi() && d.Has(Extraneous)) {
+			if strings.HasPrefix(want, "error") && (err != nil || !d.several && d.Has(Extraneous)) {
 				continue
 			}
 			if got != want {

@@ -3,7 +3,10 @@
 // (package blocks).
 //
 // Call [Decoder.ReadHeader], look at the frame, then [Decoder.Begin] with the
-// window of MCUs that is wanted, and [Decoder.Next] until it returns nil.
+// window of MCUs that is wanted. [Group.Decode] decodes the files of several
+// decoders at once: a Huffman code's length has to be known before the next can be
+// looked up, so that one stream leaves most of a processor idle, and four keep it
+// busy. Files with entries ([Seek], restart markers) make several streams each.
 //
 // Coefficients are those of libjpeg-turbo, also for files that are damaged, as long
 // as libjpeg only warns of the damage. Sequential scans are decoded strip by strip,
@@ -12,7 +15,7 @@
 package entropy
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 
 	"shardify/imaging/internal/fault"
@@ -31,21 +34,18 @@ type Decoder struct {
 	memory blocks.Memory
 	strip  blocks.Strip
 
-	window blocks.Window
-	row    int // of MCUs, the next one to decode
+	window  blocks.Window
+	several bool // the coefficients come in several scans
+	main    strand
 
-	lay   layout // of the scan, pointing into the strip
-	waste layout // the same, pointing into scratch
-	coef  [maxBlocks * 64]int16
-	last  [maxBlocks]uint8
-
-	s       stream
-	clean   []byte // the segment's bytes without stuffing
-	segment int    // where in the file they begin
-	left    int    // MCUs until a restart
-	number  int    // of the next restart marker
-	// insufficient: the segment has no more data; libjpeg's name.
-	insufficient bool
+	// With entries, the rows of MCUs that are being decoded, of which the one of
+	// row y is at y%rows. Without, main decodes all.
+	entries *Seek
+	ring    [rows]ahead
+	opened  int // the next row to begin, with entries
+	given   int // the next row to give out
+	busy    bool
+	found   Seek // markers' memory
 
 	// Of several scans: visits of blocks that are still allowed.
 	work int64
@@ -58,49 +58,136 @@ type Decoder struct {
 }
 
 // Begin starts to decode the coefficients of a window, which must not be empty and
-// must lie in the image.
-func (d *Decoder) Begin(w blocks.Window) error {
+// must lie in the image. With seek, which may be nil, it enters the data at the
+// window's rows; see [Seek.Fits]. It does so at restart markers too, unless seek is
+// [Plain].
+func (d *Decoder) Begin(w blocks.Window, seek *Seek) error {
 	if err := d.Supported(); err != nil {
 		return err
 	}
-	d.window, d.row = w, 0
-	if d.multi() {
-		return d.whole()
+	d.window, d.several, d.entries = w, d.multi(), nil
+	d.opened, d.given, d.busy = w.Y0, w.Y0, false
+	if d.several {
+		return d.whole(w)
 	}
 	if err := d.sequential(); err != nil {
 		return err
 	}
+	if seek == nil {
+		seek = d.markers()
+	}
+	if seek != nil && seek != Plain {
+		d.entries = seek
+		return nil
+	}
 	d.memory.Shape(&d.strip, &d.Frame, w, 1)
+	d.main.start(d)
+	d.main.skip(w.Y0)
 	return nil
 }
 
-// Next decodes the next strip. It returns nil at the end of the window.
-func (d *Decoder) Next() (*blocks.Strip, error) {
-	if d.row >= d.window.Y1 {
-		return nil, nil
+// Plain is no seek points, and no use of restart markers as such.
+var Plain = new(Seek)
+
+// ErrSeek says that entries do not belong to the file, or that it is damaged: read
+// its header again, and decode it with [Plain].
+var ErrSeek = errors.New("jpeg: the seek points do not fit the file")
+
+// rows is how many rows of MCUs are decoded ahead of the one that is given out,
+// where there are entries: somewhat more than lanes, so that none has to wait for
+// the slowest.
+const rows = lanes + 2
+
+// ahead is a row that is decoded from an entry.
+type ahead struct {
+	strand
+	memory blocks.Memory
+	strip  blocks.Strip
+	ready  bool
+}
+
+// take returns a strand that has a part to decode, nil if there is none now.
+func (d *Decoder) take() *strand {
+	if d.entries == nil {
+		if d.busy || d.several || d.given >= d.window.Y1 {
+			return nil
+		}
+		d.busy = true
+		d.main.place(&d.strip, 0)
+		return &d.main
 	}
-	if d.multi() {
-		d.row = d.window.Y1
-		return &d.strip, nil
+	if d.opened == d.window.Y1 || d.opened-d.given == rows {
+		return nil
 	}
+	a := &d.ring[d.opened%rows]
+	a.ready = false
+	a.memory.Shape(&a.strip, &d.Frame, blocks.Window{X0: d.window.X0, X1: d.window.X1, Y0: d.opened, Y1: d.opened + 1}, 1)
+	a.enter(d, d.entries, d.opened)
+	a.place(&a.strip, 0)
+	d.opened++
+	return &a.strand
+}
+
+// more prepares the next part of a strand. It returns false if there is none; what
+// the strand has finished is then given to sink.
+func (d *Decoder) more(t *strand, sink func(*blocks.Strip) error) (bool, error) {
+	for {
+		if t.next(d.stop(t.row)) {
+			return true, nil
+		}
+		if d.entries != nil {
+			return false, d.deliver(t, sink)
+		}
+		row := t.row
+		t.row, t.column = row+1, 0
+		if row < d.window.Y0 {
+			continue
+		}
+		_, high := d.mcus()
+		if t.row == high {
+			t.end()
+			d.trailer()
+		}
+		d.strip.Window = blocks.Window{X0: d.window.X0, X1: d.window.X1, Y0: row, Y1: row + 1}
+		if err := sink(&d.strip); err != nil {
+			return false, err
+		}
+		if d.given = row + 1; d.given == d.window.Y1 {
+			return false, nil
+		}
+		t.place(&d.strip, 0)
+	}
+}
+
+// stop returns up to which MCU a row is decoded.
+func (d *Decoder) stop(row int) int {
 	wide, high := d.mcus()
-	d.skipTo(wide)
-	for ; d.row < d.window.Y0; d.row++ {
-		d.mcuRow(&d.waste, wide)
+	if d.entries != nil || row+1 == d.window.Y1 && row+1 < high {
+		return d.window.X1
 	}
-	d.mcuRow(&d.waste, d.window.X0)
-	d.lay.place(&d.File, &d.strip, 0, 0)
-	d.mcuRow(&d.lay, d.window.X1-d.window.X0)
-	d.strip.Window = blocks.Window{X0: d.window.X0, X1: d.window.X1, Y0: d.row, Y1: d.row + 1}
-	if d.row+1 < d.window.Y1 || d.window.Y1 == high {
-		d.mcuRow(&d.waste, wide-d.window.X1)
-	}
-	d.row++
-	if d.row == high {
-		d.finish()
+	return wide
+}
+
+// deliver gives the rows that are ready to sink, in order.
+func (d *Decoder) deliver(t *strand, sink func(*blocks.Strip) error) error {
+	_, high := d.mcus()
+	if t.row+1 == high && t.column == t.wide {
+		t.end()
 		d.trailer()
 	}
-	return &d.strip, nil
+	if d.Count > 0 || !t.arrived() {
+		return ErrSeek
+	}
+	d.ring[t.row%rows].ready = true
+	for d.given < d.opened && d.ring[d.given%rows].ready {
+		a := &d.ring[d.given%rows]
+		a.ready = false
+		if err := sink(&a.strip); err != nil {
+			return err
+		}
+		d.given++
+	}
+	return nil
 }
 
 // sequential prepares a sequential scan.
@@ -108,6 +195,7 @@ func (d *Decoder) sequential() error {
 	if err := d.latch(); err != nil {
 		return err
 	}
+	t := &d.main
 	n := 0
 	for i := range d.scan.n {
 		h, v := d.blocksOf(i)
@@ -131,15 +219,14 @@ func (d *Decoder) sequential() error {
 			return d.malformed(d.pos, "a Huffman table makes no sense")
 		}
 		for range h * v {
-			d.lay.slot[n] = b
-			b.coef, b.last = d.coef[64*n:64*n+64], d.last[n:n+1]
-			d.waste.slot[n] = b
-			b.coef, b.last = nil, nil
+			t.lay.slot[n] = b
+			t.waste.slot[n] = b
+			t.waste.slot[n].coef, t.waste.slot[n].last = t.coef[64*n:64*n+64], t.last[n:n+1]
 			n++
 		}
 	}
-	d.lay.n, d.waste.n = n, n
-	d.start()
+	t.lay.n, t.waste.n = n, n
+	t.wide, _ = d.mcus()
 	return nil
 }
 
@@ -159,188 +246,6 @@ func (d *Decoder) table(class int, slot uint8, standard bool) ([]byte, error) {
 	return nil, d.malformed(d.pos, fmt.Sprintf("Huffman table %d is missing", slot))
 }
 
-// start begins the scan's entropy-coded data.
-func (d *Decoder) start() {
-	d.number, d.left, d.insufficient = 0, d.Restart, false
-	d.open()
-}
-
-// open begins the segment behind pos, which is empty in front of a marker that is
-// still to be dealt with.
-func (d *Decoder) open() {
-	d.clean, d.segment = d.clean[:0], d.pos
-	if d.marker == 0 {
-		var n int
-		d.clean, n, d.marker = unstuff(d.clean, d.Data[d.pos:])
-		d.pos += n
-		if d.marker == 0 {
-			d.marker, d.ended = mEOI, true
-		}
-	}
-	end := len(d.clean)
-	var zero [pad]byte
-	d.clean = append(d.clean, zero[:]...)
-	d.s = stream{data: d.clean, end: end}
-}
-
-// offset returns about where in the file the stream is.
-func (d *Decoder) offset() int {
-	p := min(d.s.p, d.s.end)
-	return d.segment + p + bytes.Count(d.clean[:p], []byte{0xff})
-}
-
-// rest returns how many whole bytes of the segment have not been used.
-func (d *Decoder) rest() int { return (8*d.s.end - d.s.bit()) / 8 }
-
-// mcuRow decodes n MCUs of a row.
-func (d *Decoder) mcuRow(l *layout, n int) {
-	for n > 0 {
-		m := n
-		if d.Restart > 0 {
-			if d.left == 0 {
-				d.restart()
-			}
-			m = min(n, d.left)
-			d.left -= m
-		}
-		d.decode(l, m)
-		n -= m
-	}
-}
-
-// decode decodes n MCUs of a segment.
-func (d *Decoder) decode(l *layout, n int) {
-	if d.insufficient {
-		l.blank(n)
-		return
-	}
-	before, at := d.s, l.slot[0].at
-	d.s.run(l, n)
-	if !d.s.bad && !d.s.over() {
-		return
-	}
-	// Again, one by one, to see where it went wrong.
-	d.s = before
-	l.back(at)
-	for i := range n {
-		d.s.run(l, 1)
-		if d.s.bad {
-			d.s.bad = false
-			d.note(BadCode, d.offset(), d.row)
-		}
-		if d.s.over() {
-			d.short()
-			l.blank(n - i - 1)
-			return
-		}
-	}
-}
-
-// short notes that the segment has no more data.
-func (d *Decoder) short() {
-	d.insufficient = true
-	k := Short
-	if d.ended {
-		k = Ended
-	}
-	d.note(k, d.offset(), d.row)
-}
-
-// restart goes to the next segment as libjpeg does: if the marker that ended this
-// one is not the one expected, it is passed over, or left for a later restart.
-func (d *Decoder) restart() {
-	if d.rest() > 0 {
-		d.note(Extraneous, d.offset(), d.row)
-	}
-	if want := byte(mRST0 + d.number); d.marker == want {
-		d.marker = 0
-	} else {
-		d.note(Lost, d.pos, d.row)
-		for d.resync(want) {
-			d.nextMarker()
-		}
-	}
-	d.number = (d.number + 1) & 7
-	d.left = d.Restart
-	if d.marker == 0 {
-		d.insufficient = false
-	}
-	d.open()
-}
-
-// resync decides what to do with a marker that is not the one wanted. It returns
-// true if the next marker should be looked at (jpeg_resync_to_restart).
-func (d *Decoder) resync(want byte) bool {
-	switch m := d.marker; {
-	case m < mSOF0:
-		return true
-	case m < mRST0 || m > mRST7:
-		return false
-	default:
-		switch (m - want) & 7 {
-		case 1, 2: // to come
-			return false
-		case 6, 7: // past
-			return true
-		}
-		d.marker = 0
-		return false
-	}
-}
-
-// skipTo goes on at the last restart marker before the window, if the markers up to
-// there are all in place.
-func (d *Decoder) skipTo(wide int) {
-	if d.Restart == 0 || d.row != 0 || d.left != d.Restart || d.number != 0 {
-		return
-	}
-	goal := d.window.Y0 * wide / d.Restart
-	if goal == 0 {
-		return
-	}
-	pos := d.segment
-	for i := range goal {
-		for {
-			j := bytes.IndexByte(d.Data[pos:], 0xff)
-			if j < 0 {
-				return
-			}
-			pos += j + 1
-			for pos < len(d.Data) && d.Data[pos] == 0xff {
-				pos++
-			}
-			if pos == len(d.Data) {
-				return
-			}
-			pos++
-			if d.Data[pos-1] != 0 {
-				break
-			}
-		}
-		if d.Data[pos-1] != byte(mRST0+i&7) {
-			return
-		}
-	}
-	d.pos, d.marker, d.ended = pos, 0, false
-	d.number = goal & 7
-	d.left = d.Restart
-	d.open()
-	done := goal * d.Restart
-	d.row = done / wide
-	if column := done % wide; column > 0 {
-		d.mcuRow(&d.waste, wide-column)
-		d.row++
-	}
-}
-
-// finish ends a scan's entropy-coded data. Libjpeg does not miss the few bytes that
-// it had read ahead; a sound file has none.
-func (d *Decoder) finish() {
-	if d.rest() > 0 {
-		d.note(Extraneous, d.offset(), -1)
-	}
-}
-
 // trailer reads what is behind the last scan.
 func (d *Decoder) trailer() {
 	if d.marker == mEOI && !d.ended {
@@ -353,31 +258,8 @@ func (d *Decoder) trailer() {
 	}
 }
 
-// blank makes n MCUs grey.
-func (l *layout) blank(n int) {
-	for j := range l.slot[:l.n] {
-		b := &l.slot[j]
-		for range n {
-			clear(b.coef[64*b.at:][:64])
-			b.last[b.at] = 0
-			b.at += b.step
-		}
-	}
-}
-
-// back moves l back to where its first slot was at at.
-func (l *layout) back(at int) {
-	if l.slot[0].step == 0 {
-		return
-	}
-	n := (l.slot[0].at - at) / l.slot[0].step
-	for j := range l.slot[:l.n] {
-		l.slot[j].at -= n * l.slot[j].step
-	}
-}
-
 // whole decodes all scans of a file that has several.
-func (d *Decoder) whole() error {
+func (d *Decoder) whole(w blocks.Window) error {
 	x, y := d.Frame.MCUs()
 	d.memory.Shape(&d.strip, &d.Frame, blocks.Window{X1: x, Y1: y}, y)
 	d.memory.Clear()
@@ -386,7 +268,6 @@ func (d *Decoder) whole() error {
 	}
 	d.budget()
 	for {
-		d.row = -1
 		var err error
 		if d.Coding == Progressive {
 			err = d.progressive()
@@ -396,7 +277,7 @@ func (d *Decoder) whole() error {
 		if err != nil {
 			return err
 		}
-		d.finish()
+		d.main.end()
 		more, err := d.nextScan()
 		if err != nil {
 			return err
@@ -419,7 +300,7 @@ func (d *Decoder) whole() error {
 	if !d.Raw {
 		d.smooth()
 	}
-	d.row = 0
+	d.window = w
 	d.crop()
 	return nil
 }
@@ -452,12 +333,13 @@ func (d *Decoder) sequentialWhole() error {
 	if err := d.pay(x * y); err != nil {
 		return err
 	}
-	for row := range y {
-		d.lay.place(&d.File, &d.strip, 0, row)
-		if d.insufficient && d.Restart == 0 {
-			break
-		}
-		d.mcuRow(&d.lay, x)
+	t := &d.main
+	t.start(d)
+	d.window = blocks.Window{X1: x, Y1: y}
+	for t.row < y && (!t.insufficient || d.Restart > 0) {
+		t.place(&d.strip, t.row)
+		t.decode(x)
+		t.row, t.column = t.row+1, 0
 	}
 	return nil
 }

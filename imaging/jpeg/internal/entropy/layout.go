@@ -60,3 +60,22 @@ func (l *layout) place(f *File, s *blocks.Strip, x, y int) {
 		}
 	}
 }
+
+// blank makes n MCUs grey, and moves l behind them.
+func (l *layout) blank(n int) {
+	for j := range l.slot[:l.n] {
+		b := &l.slot[j]
+		for range n {
+			clear(b.coef[64*b.at:][:64])
+			b.last[b.at] = 0
+			b.at += b.step
+		}
+	}
+}
+
+// forward moves l by n MCUs.
+func (l *layout) forward(n int) {
+	for j := range l.slot[:l.n] {
+		l.slot[j].at += n * l.slot[j].step
+	}
+}

@@ -102,7 +102,8 @@ type File struct {
 
 	pos    int  // where reading goes on
 	marker byte // a marker that was met before pos and not yet dealt with; or 0
-	ended  bool // the file ended where a marker was wanted
+	ended  bool // the file ended where a marker was wanted,
+	inside bool // and inside of one's segment
 	scan   scan // the last one read
 	scans  int
 	icc    int // APP2 segments of a profile
@@ -256,7 +257,7 @@ func (f *File) nextScan() (bool, error) {
 
 // cut ends the markers where the file ends inside of one.
 func (f *File) cut() (bool, error) {
-	f.pos, f.marker, f.ended = len(f.Data), mEOI, true
+	f.pos, f.marker, f.ended, f.inside = len(f.Data), mEOI, true, true
 	return false, nil
 }
 

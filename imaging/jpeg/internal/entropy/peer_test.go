@@ -3,6 +3,7 @@ package entropy
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -76,32 +77,46 @@ func (l *libjpeg) bytes(t testing.TB, data []byte) string {
 
 // read decodes all coefficients, and returns them by component and by rows of
 // blocks, in natural order.
-func read(d *Decoder, data []byte) ([][]int16, error) {
+func read(d *Decoder, data []byte) ([][]int16, error) { return readSeek(d, data, nil) }
+
+func readSeek(d *Decoder, data []byte, seek *Seek) ([][]int16, error) {
 	if err := d.ReadHeader(data); err != nil {
 		return nil, err
 	}
 	x, y := d.Frame.MCUs()
-	if err := d.Begin(blocks.Window{X1: x, Y1: y}); err != nil {
+	planes, err := window(d, blocks.Window{X1: x, Y1: y}, seek)
+	if errors.Is(err, ErrSeek) && seek == nil {
+		return readSeek(d, data, Plain)
+	}
+	return planes, err
+}
+
+// window decodes the blocks of a window that are the image's.
+func window(d *Decoder, w blocks.Window, seek *Seek) ([][]int16, error) {
+	if err := d.Begin(w, seek); err != nil {
 		return nil, err
 	}
 	planes := make([][]int16, d.Frame.N)
-	for {
-		s, err := d.Next()
-		if err != nil || s == nil {
-			return planes, err
+	var g Group
+	next := w.Y0
+	var errs [1]error
+	g.Decode([]*Decoder{d}, errs[:], func(_ int, s *blocks.Strip) error {
+		if s.X0 != w.X0 || s.X1 != w.X1 || s.Y0 != next {
+			return fmt.Errorf("a strip %+v after row %d of %+v", s.Window, next, w)
 		}
+		next = s.Y1
 		for c := range planes {
-			p := &s.Plane[c]
-			for r := range (s.Y1 - s.Y0) * d.Frame.Component[c].V {
-				if s.Y0*d.Frame.Component[c].V+r >= d.component[c].high {
+			p, f := &s.Plane[c], &d.Frame.Component[c]
+			for r := range (s.Y1 - s.Y0) * f.V {
+				if s.Y0*f.V+r >= d.component[c].high {
 					break
 				}
-				for b := range d.component[c].wide {
+				for b := range min(d.component[c].wide, w.X1*f.H) - w.X0*f.H {
 					at := r*p.Stride + b
 					blk := p.Coef[64*at:][:64]
 					for k := int(p.Last[at]) + 1; k < 64; k++ {
 						if blk[order[k]] != 0 {
-							return nil, fmt.Errorf("component %d: coefficient %d behind the last, %d", c, k, p.Last[at])
+							return fmt.Errorf("component %d: coefficient %d behind the last, %d", c, k, p.Last[at])
 						}
 					}
 					var n [64]int16
@@ -110,7 +125,12 @@ func read(d *Decoder, data []byte) ([][]int16, error) {
 				}
 			}
 		}
+		return nil
+	})
+	if errs[0] == nil && next != w.Y1 {
+		errs[0] = fmt.Errorf("the window ends at row %d, not %d", next, w.Y1)
 	}
+	return planes, errs[0]
 }
 
 // line is what libjpeg would print.
@@ -158,35 +178,65 @@ func TestPhotographs(t *testing.T) {
 	}
 }
 
-func BenchmarkPhotographs(b *testing.B) {
-	var files [][]byte
-	for _, name := range photographs(b) {
+// The photographs' header, whole window and seek points.
+func prepare(t testing.TB, every int) (files [][]byte, seeks []*Seek) {
+	t.Helper()
+	var d Decoder
+	for _, name := range photographs(t) {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
-		files = append(files, data)
-	}
-	d := Decoder{Raw: true}
-	n := 0
-	for b.Loop() {
-		data := files[n%len(files)]
-		n++
 		if err := d.ReadHeader(data); err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
-		x, y := d.Frame.MCUs()
-		if err := d.Begin(blocks.Window{X1: x, Y1: y}); err != nil {
-			b.Fatal(err)
+		seek, err := d.MakeSeek(every)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for {
-			s, err := d.Next()
-			if err != nil {
-				b.Fatal(err)
+		files, seeks = append(files, data), append(seeks, seek)
+	}
+	return files, seeks
+}
+
+func BenchmarkPhotographs(b *testing.B) {
+	files, seeks := prepare(b, 0)
+	sink := func(int, *blocks.Strip) error { return nil }
+	for _, c := range []struct {
+		name   string
+		images int
+		seek   bool
+	}{{"one stream", 1, false}, {"rows", 1, true}, {"4 images", 4, false}, {"4 images, rows", 4, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			var g Group
+			ds := make([]*Decoder, c.images)
+			for i := range ds {
+				ds[i] = new(Decoder)
 			}
-			if s == nil {
-				break
+			errs := make([]error, len(ds))
+			n := 0
+			for b.Loop() {
+				for _, d := range ds {
+					i := n % len(files)
+					n++
+					if err := d.ReadHeader(files[i]); err != nil {
+						b.Fatal(err)
+					}
+					x, y := d.Frame.MCUs()
+					var seek *Seek
+					if c.seek {
+						seek = seeks[i]
+					}
+					if err := d.Begin(blocks.Window{X1: x, Y1: y}, seek); err != nil {
+						b.Fatal(err)
+					}
+				}
+				g.Decode(ds, errs, sink)
+				if err := errors.Join(errs...); err != nil {
+					b.Fatal(err)
+				}
 			}
-		}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(n), "µs/image")
+		})
 	}
 }

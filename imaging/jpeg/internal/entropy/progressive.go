@@ -34,10 +34,11 @@ func (d *Decoder) progressive() error {
 			bits[k] = int8(sc.al)
 		}
 	}
+	t := &d.main
 	n := 0
 	var symbols *symbolTable
 	for i := range sc.n {
-		var t *symbolTable
+		var table *symbolTable
 		if !dc || sc.ah == 0 {
 			class, slot, build := 0, sc.dc[i], buildDC
 			if !dc {
@@ -48,26 +49,26 @@ func (d *Decoder) progressive() error {
 				return err
 			}
 			if dc {
-				t = d.tables.dc.get(def, build)
+				table = d.tables.dc.get(def, build)
 			} else {
-				t = d.tables.symbols.get(def, build)
+				table = d.tables.symbols.get(def, build)
 			}
-			if t == nil {
+			if table == nil {
 				return d.malformed(d.pos, "a Huffman table makes no sense")
 			}
-			symbols = t
+			symbols = table
 		}
 		h, v := d.blocksOf(i)
 		if n+h*v > maxBlocks {
 			return d.malformed(d.pos, "an MCU has more than 10 blocks")
 		}
 		for range h * v {
-			d.lay.slot[n] = slot{dc: t, pred: uint8(i)}
+			t.lay.slot[n] = slot{dc: table, pred: uint8(i)}
 			n++
 		}
 	}
-	d.lay.n = n
-	d.start()
+	t.lay.n = n
+	t.start(d)
 
 	x, y := d.mcus()
 	if err := d.pay(x * y * n); err != nil {
@@ -76,28 +77,28 @@ func (d *Decoder) progressive() error {
 	var run uint32 // blocks without further coefficients: libjpeg's EOBRUN
 	var err error
 	for row := range y {
-		d.row = row
+		t.row = row
 		if sc.n == 1 {
-			d.row = row / d.Frame.Component[sc.component[0]].V
+			t.row = row / d.Frame.Component[sc.component[0]].V
 		}
-		d.lay.place(&d.File, &d.strip, 0, row)
+		t.place(&d.strip, row)
 		for left := x; left > 0; {
 			m := left
 			if d.Restart > 0 {
-				if d.left == 0 {
-					d.restart()
+				if t.left == 0 {
+					t.restart()
 					run = 0
 				}
-				m = min(m, d.left)
-				d.left -= m
+				m = min(m, t.left)
+				t.left -= m
 			}
 			left -= m
-			if !d.insufficient {
-				d.good = d.row
+			if !t.insufficient {
+				d.good = t.row
 			}
 			switch {
-			case d.insufficient:
-				d.lay.forward(m)
+			case t.insufficient:
+				t.lay.forward(m)
 			case dc && sc.ah == 0:
 				err = d.dcFirst(m)
 			case dc:
@@ -111,7 +112,7 @@ func (d *Decoder) progressive() error {
 				return err
 			}
 		}
-		if d.insufficient && d.Restart == 0 {
+		if t.insufficient && d.Restart == 0 {
 			break
 		}
 	}
@@ -120,29 +121,8 @@ func (d *Decoder) progressive() error {
 
 func buildSymbols(t *symbolTable, def []byte) bool { return t.build(def, false) }
 
-// forward moves l by n MCUs.
-func (l *layout) forward(n int) {
-	for j := range l.slot[:l.n] {
-		l.slot[j].at += n * l.slot[j].step
-	}
-}
-
-// check looks whether the last MCU was sound. It returns false if there is no more
-// data.
-func (d *Decoder) check() bool {
-	if d.s.bad {
-		d.s.bad = false
-		d.note(BadCode, d.offset(), d.row)
-	}
-	if d.s.over() {
-		d.short()
-		return false
-	}
-	return true
-}
-
 func (d *Decoder) dcFirst(n int) error {
-	s, l, al := &d.s, &d.lay, d.scan.al
+	s, l, al := &d.main.s, &d.main.lay, d.scan.al
 	for i := range n {
 		for j := range l.slot[:l.n] {
 			b := &l.slot[j]
@@ -153,13 +133,13 @@ func (d *Decoder) dcFirst(n int) error {
 			diff := int64(extend(x<<length, size))
 			pred := int64(s.pred[b.pred&3]) + diff
 			if pred != int64(int32(pred)) {
-				return d.malformed(d.offset(), "a DC coefficient is out of range")
+				return d.malformed(d.main.offset(), "a DC coefficient is out of range")
 			}
 			s.pred[b.pred&3] = int32(pred)
 			b.coef[64*b.at] = int16(int32(pred) << al)
 			b.at += b.step
 		}
-		if !d.check() {
+		if !d.main.check() {
 			l.forward(n - i - 1)
 			break
 		}
@@ -168,7 +148,7 @@ func (d *Decoder) dcFirst(n int) error {
 }
 
 func (d *Decoder) dcRefine(n int) {
-	s, l, bit := &d.s, &d.lay, int16(1)<<d.scan.al
+	s, l, bit := &d.main.s, &d.main.lay, int16(1)<<d.scan.al
 	for i := range n {
 		for j := range l.slot[:l.n] {
 			b := &l.slot[j]
@@ -178,7 +158,7 @@ func (d *Decoder) dcRefine(n int) {
 			s.skip(1)
 			b.at += b.step
 		}
-		if !d.check() {
+		if !d.main.check() {
 			l.forward(n - i - 1)
 			break
 		}
@@ -188,7 +168,7 @@ func (d *Decoder) dcRefine(n int) {
 // acFirst decodes the first pass over a band of coefficients of n blocks, of which
 // the first run have none. It returns how many blocks that follow have none.
 func (d *Decoder) acFirst(n int, run uint32, t *symbolTable) uint32 {
-	s, b := &d.s, &d.lay.slot[0]
+	s, b := &d.main.s, &d.main.lay.slot[0]
 	ss, se, al := uint(d.scan.ss), uint(d.scan.se), d.scan.al
 	for n > 0 {
 		if run > 0 {
@@ -222,7 +202,7 @@ func (d *Decoder) acFirst(n int, run uint32, t *symbolTable) uint32 {
 		b.last[b.at] = uint8(last)
 		b.at++
 		n--
-		if !d.check() {
+		if !d.main.check() {
 			b.at += n
 			break
 		}
@@ -233,7 +213,7 @@ func (d *Decoder) acFirst(n int, run uint32, t *symbolTable) uint32 {
 // acRefine decodes a further bit of a band of coefficients of n blocks, of which
 // the first run get no new ones.
 func (d *Decoder) acRefine(n int, run uint32, t *symbolTable) uint32 {
-	s, b := &d.s, &d.lay.slot[0]
+	s, b := &d.main.s, &d.main.lay.slot[0]
 	ss, se, al := uint(d.scan.ss), uint(d.scan.se), d.scan.al
 	plus, minus := int16(1)<<al, int16(-1)<<al
 	for ; n > 0; n-- {
@@ -290,7 +270,7 @@ func (d *Decoder) acRefine(n int, run uint32, t *symbolTable) uint32 {
 		}
 		b.last[b.at] = uint8(last)
 		b.at++
-		if !d.check() {
+		if !d.main.check() {
 			b.at += n - 1
 			break
 		}

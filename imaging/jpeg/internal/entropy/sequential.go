@@ -15,7 +15,7 @@ var order = func() (o [256]uint8) {
 	return o
 }()
 
-// run decodes n MCUs to where l points, and moves l behind them. It looks at
+// run decodes n MCUs to where l points. It looks at
 // neither the end of the segment nor the validity of codes beyond noting it in
 // s.bad: the caller does, once for many MCUs.
 func (s *stream) run(l *layout, n int) {
@@ -23,18 +23,18 @@ func (s *stream) run(l *layout, n int) {
 	p, used := s.p, s.used
 	limit := s.end + 8
 	final := order[63] & 63
-	for range n {
+	for i := range n {
 		for j := range l.slot[:l.n] {
 			b := &l.slot[j]
-			blk := (*[64]int16)(b.coef[64*b.at:])
+			at := b.at + i*b.step
+			blk := (*[64]int16)(b.coef[64*at:])
 			*blk = [64]int16{}
 			p = min(p+int(used>>3), limit)
 			used &= 7
 			buf := binary.BigEndian.Uint64(data[p:]) << used
 
 			e := b.dc.entry[buf>>(64-symbolBits)]
-			size := uint(e >> 8)
-			length := uint(e & 255)
+			length, size := uint(e>>8), uint(e&255)
 			if e == 0 {
 				length, size = b.dc.symbol(buf)
 				s.bad = s.bad || length == badLength
@@ -96,10 +96,14 @@ func (s *stream) run(l *layout, n int) {
 				p += int(used >> 3)
 				used &= 7
 				buf = binary.BigEndian.Uint64(data[p:]) << used
-				length, rs := b.ac.symbol(buf)
-				s.bad = s.bad || length == badLength
+				length, rs := uint(e>>24), uint(e>>16&255)
+				if length == 0 {
+					l, symbol := b.ac.decode(uint32(buf>>48), acBits+1)
+					length, rs = uint(l), uint(symbol)
+					s.bad = s.bad || length == badLength
+				}
 				used += length
-				if rs&15 == 0 && rs != 0xf0 {
+				if rs == 0 {
 					break
 				}
 				buf <<= length & 63
@@ -115,8 +119,7 @@ func (s *stream) run(l *layout, n int) {
 					blk[order[k]&63] = int16(extend(buf, rs&15))
 				}
 			}
-			b.last[b.at] = uint8(k & 63)
-			b.at += b.step
+			b.last[at] = uint8(k & 63)
 		}
 	}
 	s.p, s.used = p+int(used>>3), used&7

@@ -57,7 +57,7 @@ func (t *long) define(def []byte) bool {
 const symbolBits = 9
 
 // symbolTable decodes symbols: those of DC, which are sizes, and those of
-// progressive scans. An entry is length | symbol<<8; 0 if the code is longer.
+// progressive scans. An entry is symbol | length<<8; 0 if the code is longer.
 type symbolTable struct {
 	entry [1 << symbolBits]uint16
 	long
@@ -70,7 +70,7 @@ func (t *symbolTable) build(def []byte, dc bool) bool {
 	at, k := 0, 0
 	for l := 1; l <= symbolBits; l++ {
 		for range def[l-1] {
-			e := uint16(l) | uint16(t.symbols[k])<<8
+			e := uint16(t.symbols[k]) | uint16(l)<<8
 			k++
 			to := t.entry[at : at+1<<(symbolBits-l)]
 			for i := range to {
@@ -97,7 +97,7 @@ func (t *symbolTable) symbol(x uint64) (length uint, symbol uint) {
 		l, s := t.decode(uint32(x>>48), symbolBits+1)
 		return uint(l), uint(s)
 	}
-	return uint(e & 255), uint(e >> 8)
+	return uint(e >> 8), uint(e & 255)
 }
 
 // acBits is the number of bits that an acTable looks up: more make the tables fall
@@ -112,9 +112,13 @@ const acBits = 12
 //	bits 16-31  the value
 //
 // The end of the block advances by acEnd and has value 0. An escape advances by
-// acEscape: the code is too long, or its value is not in the bits looked up; the
-// coefficient is then decoded by symbol. So one comparison, index >= 63, catches
-// the last coefficient, the end of the block, a run beyond the block, and escapes.
+// acEscape: the code is too long, or its value is not in the bits looked up. In
+// place of the value it then has the symbol and, in the upper byte, the code's
+// length, or 0. So one comparison, index >= 63, catches the last coefficient, the
+// end of the block, a run beyond the block, and escapes.
+//
+// Symbols that end the block are 0 in symbols: libjpeg takes all that have size 0
+// for that, but for the run of 16 zeros.
 type acTable struct {
 	entry [1 << acBits]uint32
 	long
@@ -129,6 +133,11 @@ func (t *acTable) build(def []byte) bool {
 	if !t.define(def) {
 		return false
 	}
+	for i, s := range t.symbols[:t.n] {
+		if s&15 == 0 && s != 0xf0 {
+			t.symbols[i] = 0
+		}
+	}
 	at, k := 0, 0
 	for l := 1; l <= acBits; l++ {
 		for range def[l-1] {
@@ -138,10 +147,10 @@ func (t *acTable) build(def []byte) bool {
 			to := t.entry[at : at+1<<(acBits-l)]
 			at += len(to)
 			switch {
-			case s == 0 && rs != 0xf0:
+			case rs == 0:
 				fill(to, acEnd<<8|uint32(l))
 			case l+s > acBits:
-				fill(to, acEscape<<8)
+				fill(to, uint32(l)<<24|uint32(rs)<<16|acEscape<<8)
 			default:
 				e := uint32(rs>>4+1)<<8 | uint32(l+s)
 				if s == 0 {
@@ -173,12 +182,6 @@ func fill(to []uint32, v uint32) {
 	for i := range to {
 		to[i] = v
 	}
-}
-
-// symbol returns the length and the symbol of the code at the top of x.
-func (t *acTable) symbol(x uint64) (length uint, symbol uint) {
-	l, s := t.decode(uint32(x>>48), 1)
-	return uint(l), uint(s)
 }
 
 // extend gives s bits the value that they stand for (T.81, EXTEND): the top s bits

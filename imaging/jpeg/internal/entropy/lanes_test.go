@@ -1,0 +1,149 @@
+//go:build amd64 && linux && !purego
+
+package entropy
+
+import (
+	"slices"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// guarded returns n bytes that end where memory ends that may be touched, and
+// others that begin where it begins.
+func guarded(t *testing.T, n int) (last, first []byte) {
+	t.Helper()
+	page := unix.Getpagesize()
+	size := (n+page-1)/page*page + 2*page
+	m, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(m) })
+	for _, edge := range [][]byte{m[:page], m[size-page:]} {
+		if err := unix.Mprotect(edge, unix.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m[size-page-n : size-page : size-page], m[page : page+n : page+n]
+}
+
+func words(b []byte) []int16 { return unsafe.Slice((*int16)(unsafe.Pointer(&b[0])), len(b)/2) }
+
+// The kernels write their blocks, read their bytes, and nothing beside: on good
+// data, on noise, and on data that end early. They decode what Go does.
+func TestGuardPages(t *testing.T) {
+	if !assembly {
+		t.Skip("this processor cannot run the kernels")
+	}
+	const mcus = 5
+	for name, data := range made(t) {
+		var ds [lanes]Decoder
+		var lane [lanes]*strand
+		n := 0
+		for i := range ds {
+			d := &ds[i]
+			if err := d.ReadHeader(data); err != nil {
+				t.Fatal(err)
+			}
+			if d.multi() || d.sequential() != nil {
+				continue
+			}
+			d.main.start(d)
+			n++
+		}
+		if n == 0 {
+			continue
+		}
+		for variant := range 4 {
+			for i := range ds {
+				d := &ds[i]
+				tr := &d.main
+				clean := slices.Clone(tr.clean[:tr.s.end])
+				switch variant {
+				case 1: // other bytes
+					for j := range clean {
+						clean[j] ^= byte(37*j + i)
+					}
+				case 2: // too few
+					clean = clean[:min(len(clean), 3+i)]
+				case 3: // only ones, and longest codes
+					for j := range clean {
+						clean[j] = 0xff
+					}
+				}
+				bytesLast, bytesFirst := guarded(t, len(clean)+pad)
+				mem := bytesLast
+				if i%2 == 1 {
+					mem = bytesFirst
+				}
+				copy(mem, clean)
+				tr.s = stream{data: mem, end: len(clean)}
+				tr.part, tr.n = &tr.lay, mcus
+				for j := range tr.lay.slot[:tr.lay.n] {
+					b := &tr.lay.slot[j]
+					coefLast, coefFirst := guarded(t, 128*mcus)
+					lastLast, lastFirst := guarded(t, mcus)
+					b.coef, b.last, b.at, b.step = words(coefLast), lastLast, 0, 1
+					if j%2 == 1 {
+						b.coef, b.last = words(coefFirst), lastFirst
+					}
+				}
+				lane[i] = tr
+			}
+			for width := 1; width <= lanes; width++ {
+				var k kernel
+				for i := range width {
+					lane[i].s.p, lane[i].s.used, lane[i].s.bad = 0, 0, false
+					lane[i].s.pred = [4]int32{}
+					k.load(i, lane[i])
+				}
+				var open []*strand
+				for i := range width {
+					open = append(open, lane[i])
+				}
+				for len(open) > 0 {
+					j := k.run(open)
+					check(t, name, open[j])
+					last := len(open) - 1
+					open[j] = open[last]
+					open = open[:last]
+					k.move(j, last)
+				}
+			}
+		}
+	}
+}
+
+// check compares what a strand has decoded with what Go makes of it.
+func check(t *testing.T, name string, tr *strand) {
+	t.Helper()
+	l := tr.lay
+	for j := range l.slot[:l.n] {
+		b := &l.slot[j]
+		b.coef, b.last = make([]int16, len(b.coef)), make([]uint8, len(b.last))
+	}
+	s := stream{data: tr.s.data, end: tr.s.end}
+	s.run(&l, tr.n)
+	if s.bit() != tr.s.bit() || s.bad != tr.s.bad || s.pred != tr.s.pred {
+		t.Fatalf("%s: bit %d, bad %v, pred %v; Go: %d, %v, %v", name, tr.s.bit(), tr.s.bad, tr.s.pred, s.bit(), s.bad, s.pred)
+	}
+	for j := range l.slot[:l.n] {
+		if b := &tr.lay.slot[j]; !slices.Equal(b.coef, l.slot[j].coef) || !slices.Equal(b.last, l.slot[j].last) {
+			t.Fatalf("%s: slot %d differs from Go", name, j)
+		}
+	}
+}
+
+// All tests of this package that decode have run with the kernels; the photographs
+// come out the same without.
+func TestWithoutAssembly(t *testing.T) {
+	if !assembly {
+		t.Skip("this processor cannot run the kernels")
+	}
+	assembly = false
+	defer func() { assembly = true }()
+	TestGroup(t)
+	TestWindows(t)
+}
