@@ -510,8 +510,8 @@ func (x *indexing) row(f *foreign, s *shard.Located) (row index.Row, ok bool) {
 		x.found(b)
 		return index.Row{}, false
 	}
-	if err := plainText(s.Key, 4096); err != nil {
-		return fault(-1, fmt.Errorf("the key %w", err))
+	if err := CheckKey(s.Key); err != nil {
+		return fault(-1, err)
 	}
 	facts := shard.Facts{Label: -1, Image: sample.Image(s.Sample.Fields, func(f sample.Field) string { return f.Name })}
 	orientation := 0
@@ -540,6 +540,15 @@ func (x *indexing) row(f *foreign, s *shard.Located) (row index.Row, ok bool) {
 	return Describe(&s.Sample, s.Placement, &facts, orientation, nil), true
 }
 
+// CheckKey reports why an index could not hold a key, which may be one that no container
+// of ours would be given; nil if it could.
+func CheckKey(key string) error {
+	if err := plainText(key, 4096); err != nil {
+		return fmt.Errorf("the key %w", err)
+	}
+	return nil
+}
+
 // plainText reports why an index could not hold a name.
 func plainText(name string, most int) error {
 	switch {
@@ -555,7 +564,7 @@ func plainText(name string, most int) error {
 
 // label finds a sample's label and class name, -1 and "" if there is none.
 func (x *indexing) label(s *sample.Sample) (n int64, name string, err error) {
-	n, name = findLabel(s, x.opts.LabelFrom)
+	n, name = Label(s, x.opts.LabelFrom)
 	if n < 0 && name == "" {
 		return -1, "", nil
 	}
@@ -591,9 +600,9 @@ func (x *indexing) label(s *sample.Sample) (n int64, name string, err error) {
 	return n, name, nil
 }
 
-// findLabel looks for a label where from says: a number, or else -1, and a name, or
-// else "".
-func findLabel(s *sample.Sample, from string) (n int64, name string) {
+// Label looks for a sample's label where from says, as IndexOptions.LabelFrom: a number,
+// or else -1, and a name, or else "".
+func Label(s *sample.Sample, from string) (n int64, name string) {
 	n = -1
 	take := func(number int64, text string) {
 		if n < 0 && number >= 0 {

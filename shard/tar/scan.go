@@ -471,3 +471,17 @@ func (s *scanner) yield(yield func(*shard.Located, error) bool) bool {
 	s.out.Placement.Fields = s.out.Placement.Fields[:0]
 	return true
 }
+
+// Begins says whether bytes, of which there are 512 or all that a file has, are the
+// beginning of an archive.
+func Begins(head []byte) bool {
+	if len(head) < blockSize {
+		return false
+	}
+	b := (*[blockSize]byte)(head)
+	if *b == [blockSize]byte{} {
+		return true
+	}
+	stored, ok := octal(b[checksumAt : checksumAt+8])
+	return ok && (stored == int64(checksum(b)) || stored == int64(signedChecksum(b)))
+}

@@ -670,3 +670,8 @@ func (l *byName) Swap(i, j int) {
 	f[i], f[j] = f[j], f[i]
 	p[i], p[j] = p[j], p[i]
 }
+
+// Begins says whether bytes are the beginning of a record.
+func Begins(head []byte) bool {
+	return len(head) >= headSize && mask(crc32.Checksum(head[:8], castagnoli)) == binary.LittleEndian.Uint32(head[8:])
+}
