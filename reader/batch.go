@@ -102,7 +102,7 @@ func (b *Batch) Blend() (m Blend, ok bool) {
 }
 
 // Samples are the samples' numbers in the split, as in Plan. Under OnBadSubstitute
-// they are those of the samples that are there.
+// they are those of the samples that are there. Of a Stream they are its own numbers.
 func (b *Batch) Samples() []int64 { return b.use().samples }
 
 // Key is the key of sample i. It is the caller's.
@@ -145,7 +145,8 @@ func (b *Batch) Bad() []*SampleError { return b.use().bad }
 
 // SampleError says what is wrong with a sample.
 type SampleError struct {
-	// Shard is the shard's file, Key the sample's key and Sample its number.
+	// Shard is the shard's file, Key the sample's key and Sample its number. Where it is
+	// the rest of a shard of a Stream, Key and Field are empty.
 	Shard  string
 	Key    string
 	Sample int64
@@ -157,7 +158,10 @@ type SampleError struct {
 }
 
 func (e *SampleError) Error() string {
-	if e.Field == "" {
+	switch {
+	case e.Key == "" && e.Field == "":
+		return fmt.Sprintf("shard %s: %v", e.Shard, e.Err)
+	case e.Field == "":
 		return fmt.Sprintf("shard %s: sample %q: %v", e.Shard, e.Key, e.Err)
 	}
 	return fmt.Sprintf("shard %s: sample %q: field %q at %d: %v", e.Shard, e.Key, e.Field, e.Offset, e.Err)

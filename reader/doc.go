@@ -6,7 +6,8 @@
 // [Config] works; [Reader.Config] shows what it became. [Batch.State] is what a
 // checkpoint keeps, and [Reader.Resume] goes on from it. [Sampling] chooses and weighs
 // samples, [Buckets] makes batches of samples of like shape or length, [OpenMix] reads
-// several data sets as one, and Config.Transform has the transforms of package
+// several data sets as one, [OpenStream] reads shards that have no index, from disks,
+// pipes and web servers, and Config.Transform has the transforms of package
 // imaging/transform. [NewPlan] gives the order alone, without any data.
 // [Reader.Stats] says which stage is the slow one.
 //
@@ -26,6 +27,12 @@
 //	collate   collate.go    (a worker's)  slots → the tensors of a batch, which blend.go
 //	                                      blends under MixUp and CutMix
 //	deliver   pass.go       the caller's  finished batches, in the plan's order
+//
+// Of a [Stream], these come instead of the stages from sampling to fetch:
+//
+//	order     streamorder.go   (pure)        names, epoch → shards of a rank
+//	source    streamsource.go  1 a shard     stream → decompressed bytes
+//	fill      streamfill.go    1             samples → sliding buffer → jobs, memory
 //
 // The range statement owns all of it: when the loop is left, by break, return, panic,
 // error or the end of its context, every goroutine has ended.

@@ -58,6 +58,11 @@ type job struct {
 	// stands has what stands in for a damaged sample; bad all that are damaged.
 	stands []*standIn
 	bad    []*SampleError
+	// Of a Stream: lost are the rests of shards that were damaged while the job was
+	// filled, place is the state behind it, and ends says that it is the epoch's last.
+	lost  []*SampleError
+	place *StreamState
+	ends  bool
 	// fatal ends the pass at this place; the job has nothing else.
 	fatal error
 
@@ -140,6 +145,7 @@ func (j *job) sampleError(i int, field string, offset int64, err error) *SampleE
 // reset prepares a job for n slots.
 func (j *job) reset(number int64, n int, names []string, image bool) {
 	j.number, j.slots, j.n, j.slab, j.bad, j.tensors = number, n, n, nil, nil, nil
+	j.lost, j.place, j.ends = nil, nil, false
 	j.labels = sized(j.labels, n)
 	j.keys, j.keyEnds = slices.Grow(j.keys[:0], 32*n), sized(j.keyEnds, n)
 	j.shards = sized(j.shards, n)

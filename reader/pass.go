@@ -33,6 +33,9 @@ type pass struct {
 	ready    chan *job
 	wg       sync.WaitGroup
 	verdicts verdicts // on shards
+	// source, if not nil, is the goroutine that makes the jobs, in place of schedule and
+	// fetch.
+	source func()
 	// bad counts the damaged samples so far.
 	bad int
 	// whole: the epoch has come to its end, so that only the caller still has
@@ -77,11 +80,16 @@ func (r *Reader) read(ctx context.Context, epoch int, from int64, yield func(*Ba
 		yield(nil, err)
 		return
 	}
+	r.deliver(p, yield)
+}
+
+// deliver runs a pass.
+func (r *Reader) deliver(p *pass, yield func(*Batch, error) bool) {
 	defer p.end()
 	p.start()
 	for {
 		start := time.Now()
-		wait := trace.StartRegion(ctx, "wait")
+		wait := trace.StartRegion(p.ctx, "wait")
 		b, err := p.next()
 		wait.End()
 		if err != nil {
@@ -105,6 +113,11 @@ func (r *Reader) newPass(ctx context.Context, epoch int, from int64) (*pass, err
 	if err != nil {
 		return nil, err
 	}
+	return r.passOf(ctx, plan, from), nil
+}
+
+// passOf is a pass over a plan.
+func (r *Reader) passOf(ctx context.Context, plan *Plan, from int64) *pass {
 	p := &pass{
 		reader: r, plan: plan, from: from, counters: &r.counters,
 		pool:  r.takePool(),
@@ -113,7 +126,7 @@ func (r *Reader) newPass(ctx context.Context, epoch int, from int64) (*pass, err
 		ready: make(chan *job, ahead),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	return p, nil
+	return p
 }
 
 // takePool returns the memory that the last pass has left, or some of its own.
@@ -127,9 +140,13 @@ func (r *Reader) takePool() *pool {
 func (p *pass) start() {
 	p.began = time.Now()
 	p.counters.started()
-	p.wg.Go(p.schedule)
-	for range fetchers {
-		p.wg.Go(p.fetch)
+	if p.source != nil {
+		p.wg.Go(p.source)
+	} else {
+		p.wg.Go(p.schedule)
+		for range fetchers {
+			p.wg.Go(p.fetch)
+		}
 	}
 	for range p.reader.config.Workers {
 		p.wg.Go(p.decode)
@@ -207,10 +224,15 @@ func (p *pass) judge(j *job) error {
 		} else {
 			continue
 		}
-		last := j.bad[len(j.bad)-1]
-		p.reader.bad.add(last)
-		if p.bad++; c.MaxBad >= 0 && p.bad > c.MaxBad {
-			return fmt.Errorf("%w: %d, where max_bad allows %d in an epoch; the last one: %w", ErrTooManyBad, p.bad, c.MaxBad, last)
+		if err := p.count(j.bad[len(j.bad)-1]); err != nil {
+			return err
+		}
+	}
+	for _, one := range j.lost {
+		j.bad = append(j.bad, one)
+		skipped++
+		if err := p.count(one); err != nil {
+			return err
 		}
 	}
 	if len(j.bad) == 0 {
@@ -218,6 +240,16 @@ func (p *pass) judge(j *job) error {
 	}
 	p.counters.skipped.Add(int64(skipped))
 	p.counters.substituted.Add(int64(substituted))
+	return nil
+}
+
+// count reports a damaged sample; the error is that it is one too many.
+func (p *pass) count(one *SampleError) error {
+	p.reader.bad.add(one)
+	if most := p.reader.config.MaxBad; most >= 0 && p.bad >= most {
+		return fmt.Errorf("%w: %d, where max_bad allows %d in an epoch; the last one: %w", ErrTooManyBad, p.bad+1, most, one)
+	}
+	p.bad++
 	return nil
 }
 

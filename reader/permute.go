@@ -102,4 +102,6 @@ const (
 	purposeDraw
 	purposeCopy
 	purposeTurns
+	purposeStream
+	purposeSlide
 )

@@ -107,6 +107,13 @@ func (p *pool) try(class, own int64) (*block, error) {
 	return b, nil
 }
 
+// full says that there is no room for a block of n bytes now.
+func (p *pool) full(n int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used-p.free+sizeClass(n) > p.size
+}
+
 // take finds an idle block or says that there is room for a new one.
 func (p *pool) take(class, own int64) (*block, bool) {
 	for c := class; c <= class+class/4; c = sizeClass(c + 1) {
@@ -239,10 +246,13 @@ func newBlock(class int64) (*block, error) {
 	return &block{data: aligned(class)}, nil
 }
 
+// addressOf is where memory begins.
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
 // aligned allocates n bytes at a multiple of 64 on Go's heap.
 func aligned(n int64) []byte {
 	b := make([]byte, n+63)
-	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & 63
+	skip := -int(addressOf(b)) & 63
 	return b[skip : skip+int(n) : skip+int(n)]
 }
 

@@ -50,6 +50,7 @@ type Reader struct {
 	counters counters
 	bad      badSamples
 	base     *Plan   // of epoch 0
+	stream   *Stream // whose reader it is; nil for one of data sets
 	chosen   *chosen // by Config.Sampling; nil: all
 	// spare is the pool of a pass that has read its epoch to the end: the next one
 	// needs the same memory.
@@ -95,12 +96,19 @@ func isLocal(url string) bool {
 	return !strings.Contains(url, "://") || strings.HasPrefix(url, "file://")
 }
 
+// emptyReader makes a reader without anything to read.
+func emptyReader(config Config) *Reader {
+	r := &Reader{config: config, done: make(chan struct{}), spare: new(atomic.Pointer[pool])}
+	r.counters.memory = new(meter) // not in r, which a pool must not keep alive
+	runtime.AddCleanup(r, dropSpare, r.spare)
+	return r
+}
+
 // build makes a reader of data sets whose stores are retried.
 func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	split := join(sets)
-	r := &Reader{sets: sets, config: config, split: split, done: make(chan struct{}), spare: new(atomic.Pointer[pool])}
-	r.counters.memory = new(meter) // not in r, which a pool must not keep alive
-	runtime.AddCleanup(r, dropSpare, r.spare)
+	r := emptyReader(config)
+	r.sets, r.split = sets, split
 	if len(sets) == 1 {
 		r.config.Split = split.Name
 	}
@@ -198,18 +206,7 @@ func (r *Reader) chooseFields() error {
 		return fmt.Errorf("%w: %s: split %q has no images, its fields are: %s; set decode to %q",
 			ErrConfig, r.url(), r.split.Name, strings.Join(have, ", "), DecodeNone)
 	}
-	if r.config.Fields == nil && !r.wanted.image && r.config.Tensors == nil {
-		r.wanted.names = have
-	} else {
-		r.wanted.fields = append([]string{}, r.config.Fields...)
-		slices.Sort(r.wanted.fields)
-		r.wanted.names = slices.Clone(r.wanted.fields)
-		for i := range r.config.Tensors {
-			if at, found := slices.BinarySearch(r.wanted.names, r.config.Tensors[i].Field); !found {
-				r.wanted.names = slices.Insert(r.wanted.names, at, r.config.Tensors[i].Field)
-			}
-		}
-	}
+	r.wanted.choose(&r.config, have)
 	for _, name := range r.wanted.names {
 		if _, found := slices.BinarySearch(have, name); !found {
 			return fmt.Errorf("%w: %s: split %q has no field %q, its fields are: %s", ErrConfig, r.url(), r.split.Name, name, strings.Join(have, ", "))
@@ -305,6 +302,9 @@ func (r *Reader) loadRows(ctx context.Context, number int) (packed *rows, err er
 
 // shardPath names a shard for people.
 func (r *Reader) shardPath(shard int32) string {
+	if r.stream != nil {
+		return r.stream.titles[shard]
+	}
 	return r.setOf(int(shard)).data.URL() + "/" + r.split.Shards[shard].Name
 }
 
@@ -385,7 +385,12 @@ func (r *Reader) Stats() Stats {
 
 // Close ends passes that are running, with ErrClosed, and closes the shards.
 func (r *Reader) Close() error {
+	r.end()
+	return r.files.close()
+}
+
+// end ends passes that are running.
+func (r *Reader) end() {
 	r.close.Do(func() { close(r.done) })
 	dropSpare(r.spare)
-	return r.files.close()
 }

@@ -70,6 +70,27 @@ type wanted struct {
 	fields []string
 }
 
+// choose decides which fields are read of those that samples have.
+func (w *wanted) choose(c *Config, have []string) {
+	if c.allFields() {
+		w.names = have
+		return
+	}
+	w.fields = append([]string{}, c.Fields...)
+	slices.Sort(w.fields)
+	w.names = slices.Clone(w.fields)
+	for i := range c.Tensors {
+		if at, found := slices.BinarySearch(w.names, c.Tensors[i].Field); !found {
+			w.names = slices.Insert(w.names, at, c.Tensors[i].Field)
+		}
+	}
+}
+
+// allFields says that batches have whatever fields their samples have.
+func (c *Config) allFields() bool {
+	return c.Fields == nil && c.Decode == DecodeNone && c.Tensors == nil
+}
+
 // stays says that batches show the field of a name.
 func (w *wanted) stays(name string) bool {
 	if w.fields == nil {

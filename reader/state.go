@@ -41,6 +41,8 @@ type State struct {
 	// state behind an epoch's last batch is the beginning of the next epoch.
 	Epoch int   `json:"epoch"`
 	Batch int64 `json:"batch"`
+	// Stream is there in states of a Stream.
+	Stream *StreamState `json:"stream,omitempty"`
 }
 
 // DataState says of which samples a State speaks.
@@ -141,7 +143,10 @@ func (s State) Config(c Config) Config {
 	c.Shuffle = or(c.Shuffle, o.Shuffle)
 	c.Ends = or(c.Ends, o.Ends)
 	c.Lanes = or(c.Lanes, o.Lanes)
-	if c.WindowBytes == 0 {
+	if s.Stream != nil {
+		c.WindowBytes, c.World = or(c.WindowBytes, s.Stream.Buffer), or(c.World, o.World)
+	}
+	if c.WindowBytes == 0 || s.Stream != nil { // of which a stream has both
 		c.Window = or(c.Window, o.Window)
 	}
 	c.Interleave = or(c.Interleave, o.Interleave)
@@ -173,6 +178,9 @@ func (r *Reader) CheckState(s State) error {
 	}
 	if s.Version != StateVersion {
 		return fmt.Errorf("%w: its version is %d, this one reads %d", ErrState, s.Version, StateVersion)
+	}
+	if s.Stream != nil {
+		return fmt.Errorf("%w: it is of a stream, %s, and not of a data set with an index", ErrState, s.Data.Name)
 	}
 	faults := append(r.identity.differences(s.Data), r.base.order.differences(s.Order)...)
 	if s.Sampling != r.sampling {
@@ -282,6 +290,9 @@ func (r *Reader) Resume(ctx context.Context, s State) iter.Seq2[*Batch, error] {
 func (b *Batch) State() State {
 	j := b.use()
 	r := j.pass.reader
+	if r.stream != nil {
+		return r.stream.behind(j)
+	}
 	s := State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Buckets: r.buckets, Order: j.pass.plan.order, Epoch: j.pass.plan.epoch, Batch: j.number + 1}
 	if s.Batch == j.pass.plan.Batches() {
 		s.Epoch, s.Batch = s.Epoch+1, 0
