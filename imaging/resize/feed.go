@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"shardify/imaging"
+	"shardify/imaging/internal/raster"
 	"shardify/imaging/tensor"
 	"shardify/internal/simd"
 )
@@ -439,7 +439,7 @@ func putTable[T any](dst []T, table *[3][256]T, s *sink, y int, row []uint8, pit
 }
 
 // image runs a task on an image that lies in memory whole.
-func (z *Resizer) image(src *imaging.Image) {
+func (z *Resizer) image(src *raster.Image) {
 	f := &z.feed
 	n := f.span.X1 - f.span.X0
 	pix := src.Pix[f.span.Y0*src.Stride+3*f.span.X0:]

@@ -24,7 +24,7 @@ package resize
 import (
 	"fmt"
 
-	"shardify/imaging"
+	"shardify/imaging/internal/raster"
 	"shardify/imaging/tensor"
 	"shardify/internal/simd"
 )
@@ -95,19 +95,19 @@ type Rect struct {
 }
 
 // Full is the whole of an image.
-func Full(m *imaging.Image) Rect {
+func Full(m *raster.Image) Rect {
 	return Rect{X1: float64(m.Width), Y1: float64(m.Height)}
 }
 
 // Crop returns the part [x, x+width) x [y, y+height) of m, which shares its pixels.
 // It must lie within m and not be empty.
-func Crop(m *imaging.Image, x, y, width, height int) (imaging.Image, error) {
+func Crop(m *raster.Image, x, y, width, height int) (raster.Image, error) {
 	if x < 0 || y < 0 || width < 1 || height < 1 || width > m.Width-x || height > m.Height-y {
-		return imaging.Image{}, fmt.Errorf("resize: a crop of %d x %d at (%d, %d) does not lie within %d x %d", width, height, x, y, m.Width, m.Height)
+		return raster.Image{}, fmt.Errorf("resize: a crop of %d x %d at (%d, %d) does not lie within %d x %d", width, height, x, y, m.Width, m.Height)
 	}
 	first := y*m.Stride + 3*x
 	last := first + (height-1)*m.Stride + 3*width
-	return imaging.Image{Pix: m.Pix[first:last:last], Width: width, Height: height, Stride: m.Stride}, nil
+	return raster.Image{Pix: m.Pix[first:last:last], Width: width, Height: height, Stride: m.Stride}, nil
 }
 
 // Resizer scales images. It keeps its memory between calls: the zero value is
@@ -132,14 +132,14 @@ func (z *Resizer) simd() simd.Level {
 // dst.Stride, it is written there (into a part of a larger image, say); otherwise
 // dst takes memory as its Reset does. dst and src must not share pixels. Only the
 // pixels of src that the filter sees are read.
-func (z *Resizer) Resize(dst, src *imaging.Image, r Rect, f Filter) error {
+func (z *Resizer) Resize(dst, src *raster.Image, r Rect, f Filter) error {
 	return z.ResizeWindow(dst, src, r, f, dst.Width, dst.Height, 0, 0)
 }
 
 // ResizeWindow makes of the part r of src, scaled to width x height, only the
 // window of dst.Width x dst.Height at (x, y): the pixels that Resize and a crop
 // would give, for the work of the window. All else is as with Resize.
-func (z *Resizer) ResizeWindow(dst, src *imaging.Image, r Rect, f Filter, width, height, x, y int) error {
+func (z *Resizer) ResizeWindow(dst, src *raster.Image, r Rect, f Filter, width, height, x, y int) error {
 	w, h := dst.Width, dst.Height
 	if w < 1 || h < 1 {
 		return fmt.Errorf("resize: to %d x %d; both must be at least 1", w, h)
@@ -162,7 +162,7 @@ func (z *Resizer) ResizeWindow(dst, src *imaging.Image, r Rect, f Filter, width,
 
 // ResizeInto makes the part of src that the task names, in the target. The task's
 // SourceWidth and SourceHeight are src's, whatever they say.
-func (z *Resizer) ResizeInto(target Target, src *imaging.Image, task Task) error {
+func (z *Resizer) ResizeInto(target Target, src *raster.Image, task Task) error {
 	if err := checkSource(src); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (z *Resizer) ResizeInto(target Target, src *imaging.Image, task Task) error
 	return nil
 }
 
-func checkSource(src *imaging.Image) error {
+func checkSource(src *raster.Image) error {
 	if src.Width < 1 || src.Height < 1 || src.Stride < 3*src.Width || len(src.Pix) < (src.Height-1)*src.Stride+3*src.Width {
 		return fmt.Errorf("resize: the source of %d x %d in rows of %d bytes does not fit its %d bytes", src.Width, src.Height, src.Stride, len(src.Pix))
 	}

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"math"
 
-	"shardify/imaging"
+	"shardify/imaging/internal/raster"
 )
 
 // Layout is the order of a batch's dimensions: samples (N), channels (C), rows
@@ -144,7 +144,7 @@ func float16(f float32) uint16 {
 
 // PutUint8 writes m to dst, the 3·Height·Width bytes of one sample in a batch:
 // mirrored left to right if flipX is set, top to bottom if flipY is.
-func PutUint8(dst []uint8, m *imaging.Image, layout Layout, flipX, flipY bool) error {
+func PutUint8(dst []uint8, m *raster.Image, layout Layout, flipX, flipY bool) error {
 	if err := check(len(dst), m, layout); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func PutUint8(dst []uint8, m *imaging.Image, layout Layout, flipX, flipY bool) e
 
 // PutFloat32 does the same with 3·Height·Width floats, each the table's for its
 // channel and byte.
-func PutFloat32(dst []float32, m *imaging.Image, layout Layout, flipX, flipY bool, t *Table) error {
+func PutFloat32(dst []float32, m *raster.Image, layout Layout, flipX, flipY bool, t *Table) error {
 	if err := check(len(dst), m, layout); err != nil {
 		return err
 	}
@@ -217,14 +217,14 @@ func PutFloat32(dst []float32, m *imaging.Image, layout Layout, flipX, flipY boo
 }
 
 // rowOf returns the row of m that is to be row y.
-func rowOf(m *imaging.Image, y int, flipY bool) []uint8 {
+func rowOf(m *raster.Image, y int, flipY bool) []uint8 {
 	if flipY {
 		y = m.Height - 1 - y
 	}
 	return m.Pix[y*m.Stride:][:3*m.Width]
 }
 
-func check(n int, m *imaging.Image, layout Layout) error {
+func check(n int, m *raster.Image, layout Layout) error {
 	if layout != NCHW && layout != NHWC {
 		return fmt.Errorf("tensor: no layout has the number %d", int(layout))
 	}
