@@ -45,6 +45,11 @@ func (c *Config) validateBlend() (faults []error) {
 	if c.blends() && c.Decode != DecodeImage {
 		faults = append(faults, fmt.Errorf("mixup, cutmix: there are no images to blend with decode %q", c.Decode))
 	}
+	for i := range c.Tensors {
+		if t := &c.Tensors[i]; c.blends() && (t.Kind == KindImage || t.Kind == KindMask || t.Kind == KindBoxes) {
+			faults = append(faults, fmt.Errorf("mixup, cutmix: tensor %d (%s): of kind %q; only images with labels can be blended, as in torchvision", i+1, t.Field, t.Kind))
+		}
+	}
 	if c.Classes < -1 || c.Classes > maxClasses {
 		faults = append(faults, fmt.Errorf("classes: %d; want 1 to %d, 0 for those of the data set, -1 for no soft labels", c.Classes, maxClasses))
 	}

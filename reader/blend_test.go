@@ -245,6 +245,7 @@ func TestBlendFaults(t *testing.T) {
 		{Config{CutMix: &augment.CutMix{Alpha: math.NaN()}}, "cutmix: alpha is NaN"},
 		{Config{CutMix: &augment.CutMix{}, Decode: DecodeNone}, "no images to blend"},
 		{Config{CutMix: &augment.CutMix{}, Classes: -2}, "classes: -2"},
+		{Config{CutMix: &augment.CutMix{}, Tensors: []TensorSpec{{Field: "cls"}, {Field: "seg.png", Kind: KindMask}}}, `tensor 2 (seg.png): of kind "mask"`},
 		{Config{Classes: 3}, "classes: soft labels come with mixup and cutmix only"},
 	} {
 		if err := c.config.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -61,7 +61,7 @@ type Config struct {
 	// MixUp and CutMix blend the images of every batch with each other, as torchvision's
 	// transforms of these names; where both are given, one of them, equally likely. The
 	// batches have the tensors "soft_label" and "partner_label" then (see Batch.Blend).
-	// MixUp needs DTypeFloat32.
+	// MixUp needs DTypeFloat32; neither goes with Tensors that lie on the image.
 	//
 	// What is drawn is keyed by (Seed, epoch, number of the batch), and the same on all
 	// ranks and in every World. With whom an image is blended is not: with the sample

@@ -349,7 +349,7 @@ func decodeStrict(r io.Reader, v any) error {
 
 // jsonNames are the names of reader.Config's settings.
 func jsonNames() (names []string) {
-	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[retry.Config](), reflect.TypeFor[cache.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[augment.MixUp](), reflect.TypeFor[retry.Config](), reflect.TypeFor[cache.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets]()} {
 		for i := range t.NumField() {
 			if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
 				names = append(names, name)
