@@ -8,6 +8,8 @@ import (
 func pixel(g *gen) {
 	idctAVX2(g)
 	idctAVX512(g)
+	idct4AVX2(g)
+	idct2AVX2(g)
 	rgbAVX2(g)
 	rgbAVX512(g)
 	h2AVX2(g)
@@ -484,6 +486,165 @@ func v2AVX2(g *gen) {
 	g.ADDQ(U8(32), far)
 	g.ADDQ(U8(32), dst)
 	g.SUBQ(U8(32), n)
+	g.JNE(LabelRef("loop"))
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// The multiplications of the inverse DCT to 4 x 4.
+const (
+	f0211 = 1730
+	f0509 = 4176
+	f0601 = 4926
+	f1061 = 8697
+	f1451 = 11893
+	f2172 = 17799
+)
+
+// idct4AVX2 does two blocks at a time: the first pass one after the other, the second
+// in the lanes of a register.
+func idct4AVX2(g *gen) {
+	g.function("idct4AVX2", idctSignature,
+		"idct4AVX2 makes 4 x 4 samples of each of n blocks side by side, n even. If the result is not 0, some may be wrong.")
+	dst, stride, coef, quant, n := g.load("dst", RDI), g.load("stride", R8), g.load("coef", RSI), g.load("quant", RDX), g.load("n", RCX)
+	three := R9
+	g.LEAQ(atx(stride, stride, 2, 0), three)
+	first, second := ymm[14], ymm[15]
+	g.VPXOR(first, first, first)
+	g.VPXOR(second, second, second) // in this pass nothing can go wrong
+	k := func(a, b int16) Mem { return g.words(32, a, b) }
+	// pass leaves the outputs 0 to 3, two in a register, in 0 and 1.
+	pass := func(shift uint64) {
+		a, b, e, f := ymm[0], ymm[1], ymm[2], ymm[3]
+		g.VPMADDWD(k(1<<14, 0), a, ymm[4])
+		g.VPADDD(g.dwords(32, 1<<(shift-1)), ymm[4], ymm[4])
+		g.VPMADDWD(k(f1847, -f0765), b, ymm[5])
+		g.VPMADDWD(k(f1061, -f0211), e, ymm[6])
+		g.VPMADDWD(k(f1451, -f2172), f, ymm[7])
+		g.VPMADDWD(k(f2562, -f0509), e, ymm[8])
+		g.VPMADDWD(k(-f0601, f0899), f, ymm[9])
+		g.VPADDD(ymm[5], ymm[4], ymm[10])
+		g.VPSUBD(ymm[5], ymm[4], ymm[11])
+		g.VPADDD(ymm[7], ymm[6], ymm[6])
+		g.VPADDD(ymm[9], ymm[8], ymm[8])
+		g.VPADDD(ymm[8], ymm[10], ymm[0])
+		g.VPADDD(ymm[6], ymm[11], ymm[1])
+		g.VPSUBD(ymm[6], ymm[11], ymm[2])
+		g.VPSUBD(ymm[8], ymm[10], ymm[3])
+		for i := range 4 {
+			g.VPSRAD(U8(shift), ymm[i], ymm[i])
+		}
+		g.VPACKSSDW(ymm[1], ymm[0], ymm[0])
+		g.VPACKSSDW(ymm[3], ymm[2], ymm[1])
+	}
+	g.Label("loop")
+	for block := range 2 {
+		for i := range 4 {
+			g.VMOVDQU(at(coef, 128*block+32*i), ymm[i])
+		}
+		for i := range 4 {
+			g.VPMULLW(at(quant, 32*i), ymm[i], ymm[i])
+		}
+		g.VPABSW(ymm[0], ymm[4])
+		g.VPMAXUW(ymm[4], first, first)
+		pass(12)
+		// Columns (0,4) and (1,7) of four rows; (2,6) and (5,3).
+		to := ymm[12:]
+		if block == 1 {
+			to = ymm[4:]
+		}
+		g.VSHUFPS(U8(0x88), ymm[1], ymm[0], to[0])
+		g.VSHUFPS(U8(0xdd), ymm[1], ymm[0], to[1])
+	}
+	g.VINSERTI128(U8(1), xmm[4], ymm[12], ymm[0])
+	g.VINSERTI128(U8(1), xmm[5], ymm[13], ymm[1])
+	g.VPERM2I128(U8(0x31), ymm[4], ymm[12], ymm[2])
+	g.VPERM2I128(U8(0x31), ymm[5], ymm[13], ymm[3])
+	pass(19)
+	g.VPACKSSWB(ymm[1], ymm[0], ymm[0])
+	g.VPXOR(g.fill(32, 128), ymm[0], ymm[0])
+	g.VPSHUFB(g.fill(32, byRow...), ymm[0], ymm[0])
+	g.VEXTRACTI128(U8(1), ymm[0], xmm[1])
+	g.VPUNPCKLDQ(xmm[1], xmm[0], xmm[2])
+	g.VPUNPCKHDQ(xmm[1], xmm[0], xmm[3])
+	rows := rowsOf(dst, dst, stride, three)
+	g.VMOVQ(xmm[2], rows[0])
+	g.VMOVHPD(xmm[2], rows[1])
+	g.VMOVQ(xmm[3], rows[2])
+	g.VMOVHPD(xmm[3], rows[3])
+	g.ADDQ(I32(256), coef)
+	g.ADDQ(U8(8), dst)
+	g.SUBQ(U8(2), n)
+	g.JNE(LabelRef("loop"))
+	extremes(g, first, second, ymm[0])
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// The multiplications of the inverse DCT to 2 x 2.
+const (
+	f0720 = 5906
+	f0850 = 6967
+	f1272 = 10426
+	f3624 = 29692
+)
+
+// idct2AVX2 does two blocks at a time, as idct4AVX2. Only column 0 and the odd ones
+// count, and only row 0 and the odd ones.
+func idct2AVX2(g *gen) {
+	g.function("idct2AVX2", "func(dst *uint8, stride int, coef *int16, quant *uint16, n int)",
+		"idct2AVX2 makes 2 x 2 samples of each of n blocks side by side, n even.")
+	dst, stride, coef, quant, n := g.load("dst", RDI), g.load("stride", R8), g.load("coef", RSI), g.load("quant", RDX), g.load("n", RCX)
+	// Rows 1 and 7, and 5 and 3; in the second pass columns.
+	g.VMOVDQU(g.words(32, f3624, -f0720), ymm[15])
+	g.VMOVDQU(g.words(32, f0850, -f1272), ymm[14])
+	g.VMOVDQU(g.words(32, f3624, -f0720, f0850, -f1272), ymm[13])
+	g.VMOVDQU(g.words(32, 1<<14, 0), ymm[12])
+	g.VMOVDQU(g.dwords(32, 1<<12), ymm[11])
+	g.VMOVDQU(g.dwords(32, 1<<19), ymm[10])
+	g.VMOVDQU(g.fill(32, 128), ymm[9])
+	g.Label("loop")
+	for block := range 2 {
+		a, e, f := ymm[0], ymm[1], ymm[2]
+		for i, r := range []VecPhysical{a, e, f} {
+			pair := []int{0, 2, 3}[i]
+			g.VMOVDQU(at(coef, 128*block+32*pair), r)
+			g.VPMULLW(at(quant, 32*pair), r, r)
+		}
+		g.VPMADDWD(ymm[12], a, a)
+		g.VPADDD(a, a, a)
+		g.VPADDD(ymm[11], a, a)
+		g.VPMADDWD(ymm[15], e, e)
+		g.VPMADDWD(ymm[14], f, f)
+		g.VPADDD(f, e, e)
+		g.VPSUBD(e, a, f)
+		g.VPADDD(e, a, a)
+		g.VPSRAD(U8(13), a, a) // upper
+		g.VPSRAD(U8(13), f, f) // lower
+		to := ymm[4+2*block:]
+		g.VPACKSSDW(f, a, to[0])  // lane 1: the odd columns of both
+		g.VPUNPCKLDQ(f, a, to[1]) // lane 0: column 0 of both
+	}
+	g.VPERM2I128(U8(0x31), ymm[6], ymm[4], ymm[0])
+	g.VINSERTI128(U8(1), xmm[7], ymm[5], ymm[1])
+	g.VPMADDWD(ymm[13], ymm[0], ymm[0])
+	g.VPHADDD(ymm[0], ymm[0], ymm[0])
+	g.VPSLLD(U8(15), ymm[1], ymm[1])
+	g.VPADDD(ymm[10], ymm[1], ymm[1])
+	g.VPADDD(ymm[0], ymm[1], ymm[2])
+	g.VPSUBD(ymm[0], ymm[1], ymm[3])
+	g.VPUNPCKLDQ(ymm[3], ymm[2], ymm[0])
+	g.VPSRAD(U8(20), ymm[0], ymm[0])
+	g.VPACKSSDW(ymm[0], ymm[0], ymm[0])
+	g.VPACKSSWB(ymm[0], ymm[0], ymm[0])
+	g.VPXOR(ymm[9], ymm[0], ymm[0])
+	g.VEXTRACTI128(U8(1), ymm[0], xmm[1])
+	g.VPUNPCKLWD(xmm[1], xmm[0], xmm[0])
+	g.VMOVD(xmm[0], at(dst, 0))
+	g.VPEXTRD(U8(1), xmm[0], atx(dst, stride, 1, 0))
+	g.ADDQ(I32(256), coef)
+	g.ADDQ(U8(4), dst)
+	g.SUBQ(U8(2), n)
 	g.JNE(LabelRef("loop"))
 	g.VZEROUPPER()
 	g.RET()

@@ -64,10 +64,14 @@ func v2Generic(dst, near, far []uint8, n int, bias uint32) {
 	}
 }
 
-// replicate repeats the samples from place from on, of which each stands for times
-// columns: the first skip columns of it are left out.
+// replicate repeats samples, of which each stands for times columns; the first skip
+// columns of the first one are left out.
 func replicate(dst, row []uint8, times, skip int) {
-	for i := range dst {
-		dst[i] = row[(i+skip)/times]
+	for x, left := 0, times-skip; len(dst) > 0; x, left = x+1, times {
+		n := min(left, len(dst))
+		for i := range dst[:n] {
+			dst[i] = row[x]
+		}
+		dst = dst[n:]
 	}
 }

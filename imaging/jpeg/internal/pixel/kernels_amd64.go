@@ -4,17 +4,23 @@ package pixel
 
 import "shardify/internal/simd"
 
-// transform makes the samples of n blocks side by side, size x size each.
+// transform makes the samples of n blocks side by side, size x size
+// each; n is even.
 func transform(dst []uint8, stride int, coef []int16, quant *[64]uint16, n, size int, level simd.Level) {
-	if size != 8 || level == simd.Generic {
+	if size == 1 || n%2 != 0 || level == simd.Generic {
 		rowGeneric(dst, stride, coef, quant, n, size)
 		return
 	}
-	_, _ = coef[64*n-1], dst[7*stride+8*n-1]
+	_, _ = coef[64*n-1], dst[(size-1)*stride+size*n-1]
 	var extreme uint64
-	if level == simd.AVX512 && n%2 == 0 {
+	switch {
+	case size == 2:
+		idct2AVX2(&dst[0], stride, &coef[0], &quant[0], n)
+	case size == 4:
+		extreme = idct4AVX2(&dst[0], stride, &coef[0], &quant[0], n)
+	case level == simd.AVX512:
 		extreme = idctAVX512(&dst[0], stride, &coef[0], &quant[0], n)
-	} else {
+	default:
 		extreme = idctAVX2(&dst[0], stride, &coef[0], &quant[0], n)
 	}
 	if extreme != 0 {

@@ -14,6 +14,16 @@ func idctAVX2(dst *uint8, stride int, coef *int16, quant *uint16, n int) (extrem
 //go:noescape
 func idctAVX512(dst *uint8, stride int, coef *int16, quant *uint16, n int) (extreme uint64)
 
+// idct4AVX2 makes 4 x 4 samples of each of n blocks side by side, n even. If the result is not 0, some may be wrong.
+//
+//go:noescape
+func idct4AVX2(dst *uint8, stride int, coef *int16, quant *uint16, n int) (extreme uint64)
+
+// idct2AVX2 makes 2 x 2 samples of each of n blocks side by side, n even.
+//
+//go:noescape
+func idct2AVX2(dst *uint8, stride int, coef *int16, quant *uint16, n int)
+
 // rgbAVX2 turns n samples of three planes, pitch apart, into RGB; n is a multiple of 32.
 //
 //go:noescape
