@@ -65,7 +65,7 @@ func TestLevelsAgree(t *testing.T) {
 	assembly(t, func(t *testing.T, level simd.Level) {
 		r := rand.New(rand.NewPCG(7, 8))
 		z, generic := at(level), at(simd.Generic)
-		for range 300 {
+		for range 300 / every {
 			src, err := Crop(m, 0, 0, 1, 1)
 			if err == nil {
 				w, h := sized(r)
@@ -100,7 +100,7 @@ func TestPushedRowsMakeTheSame(t *testing.T) {
 		t.Run(level.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(9, 10))
 			z, whole := at(level), at(simd.Generic)
-			for i := range 200 {
+			for i := range 200 / every {
 				w, h := sized(r)
 				src, err := Crop(m, 0, 0, w, h)
 				if err != nil {
@@ -260,7 +260,7 @@ func TestNothingBeyondTheImageIsTouched(t *testing.T) {
 		assembly(t, func(t *testing.T, level simd.Level) {
 			r := rand.New(rand.NewPCG(11, 12))
 			z := at(level)
-			for range 60 {
+			for range 60 / every {
 				w, h := sized(r)
 				src := imaging.Image{Width: w, Height: h, Stride: 3 * w, Pix: guardtest.Bytes(t, 3*w*h, side)}
 				task, ww, wh := draw(r, w, h)

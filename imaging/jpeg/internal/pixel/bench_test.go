@@ -51,28 +51,22 @@ func photographs(b *testing.B, n int) []photo {
 		}
 		p := photo{name: name, frame: d.Frame}
 		x, y := p.frame.MCUs()
-		if err := d.Begin(blocks.Window{X1: x, Y1: y}); err != nil {
+		if err := d.Begin(blocks.Window{X1: x, Y1: y}, nil); err != nil {
 			b.Fatal(err)
 		}
-		for {
-			s, err := d.Next()
-			if err != nil {
-				b.Fatal(err)
-			}
-			if s == nil {
-				break
-			}
-			if s.Y1 != s.Y0+1 { // a progressive one
-				p.strips = nil
-				break
-			}
+		var errs [1]error
+		new(entropy.Group).Decode([]*entropy.Decoder{&d}, errs[:], func(_ int, s *blocks.Strip) error {
 			c := *s
 			for i := range d.Frame.N {
 				c.Plane[i].Coef = slices.Clone(s.Plane[i].Coef)
 			}
 			p.strips = append(p.strips, c)
+			return nil
+		})
+		if errs[0] != nil {
+			b.Fatal(errs[0])
 		}
-		if p.strips == nil {
+		if len(p.strips) != y { // a progressive one
 			continue
 		}
 		p.spec = crop(r, p.frame.Width, p.frame.Height)

@@ -18,7 +18,7 @@ func TestARegionIsACropOfTheWhole(t *testing.T) {
 		t.Run(level.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(19, 20))
 			d := Decoder{level: level + 1}
-			for i := range 20 * len(samplings) {
+			for i := range 20 * len(samplings) / every {
 				s := samplings[i%len(samplings)]
 				p := newPicture(r, 1+r.IntN(150), 1+r.IntN(150), s.model, s.factors, r.IntN(3))
 				size := []int{8, 8, 4, 2, 1}[r.IntN(5)]
@@ -47,7 +47,7 @@ func TestScaledIsTheWholeResized(t *testing.T) {
 			r := rand.New(rand.NewPCG(21, 22))
 			d := Decoder{level: level + 1}
 			var z resize.Resizer
-			for i := range 8 * len(samplings) {
+			for i := range 8 * len(samplings) / every {
 				s := samplings[i%len(samplings)]
 				p := newPicture(r, 1+r.IntN(200), 1+r.IntN(200), s.model, s.factors, r.IntN(2))
 				pix, w, h := p.whole(t, level, RGB, 8)
@@ -128,7 +128,7 @@ func TestKernels(t *testing.T) {
 		for _, side := range []guardtest.Side{guardtest.After, guardtest.Before} {
 			t.Run(level.String(), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(23, 24))
-				for range 60 {
+				for range 60 / every {
 					testTransform(t, r, level, side)
 					testColor(t, r, level, side)
 				}

@@ -1,0 +1,7 @@
+//go:build race
+
+package resize
+
+// every thins out the random cases under the race detector, which slows them
+// tenfold and has nothing to find in them.
+const every = 8
