@@ -212,6 +212,55 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
+// Whoever opened a block's file before it was evicted, and locks it afterwards, does not
+// fill what nobody can find.
+func TestEvictedBeforeTheLock(t *testing.T) {
+	inner := mem.New()
+	all := shards(t, inner, 1, 2*page)
+	s := wrap(t, inner, Config{})
+	identical(t, s, all, 5000)
+	o, err := s.Open(t.Context(), sorted(all)[0])
+	must(t, err)
+	defer o.Close()
+	x := o.(*object).part(make([]byte, 1), 0, 0)
+	path := s.folder.block(x.block)
+	file, err := openFile(path, os.O_RDWR)
+	must(t, err)
+	defer file.Close()
+	if gone, err := s.folder.remove(path); !gone || err != nil {
+		t.Fatalf("%v, %v", gone, err)
+	}
+	if c, err := s.folder.take(t.Context(), file, x, false); c != busy || err != nil {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
+// A block that is being fetched again is nobody's before it is whole, also if that comes
+// to nothing.
+func TestFreshClaim(t *testing.T) {
+	inner := mem.New()
+	all := shards(t, inner, 1, 2*page)
+	s := wrap(t, inner, Config{})
+	identical(t, s, all, 5000)
+	o, err := s.Open(t.Context(), sorted(all)[0])
+	must(t, err)
+	defer o.Close()
+	x := o.(*object).part(make([]byte, 1), 0, 0)
+	if !s.folder.look(x) {
+		t.Fatal("it is not there")
+	}
+	file, c := s.folder.claim(t.Context(), x, true)
+	if c != mine || s.folder.look(x) {
+		t.Errorf("%v, and it is still to be read", c)
+	}
+	must(t, file.Close())
+	before := s.Stats()
+	identical(t, s, all, 5000)
+	if after := s.Stats(); after.OriginReads != before.OriginReads+1 || after.Corrupt != 0 {
+		t.Errorf("counted %+v", after)
+	}
+}
+
 // Of a cache that is smaller than the object, all of it is used.
 func TestLarge(t *testing.T) {
 	inner := mem.New()
