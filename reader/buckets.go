@@ -22,8 +22,8 @@ import (
 // a batch.
 //
 // It is decided by the index, in sample numbers, before anything is read; Open reads all
-// indexes of the split for it, and keeps 4 bytes for each sample (with weights 12, see
-// Sampling). Each bucket is then planned as a data set of its own is, and every
+// indexes of the split for it, and keeps 4 bytes for each sample (more with weights, see
+// Sampling), which Config.Memory does not count. Each bucket is then planned as a data set of its own is, and every
 // global batch is one of a bucket: in step b all ranks have the same bucket, and the
 // same number of batches. Ends is meant of each bucket. The batches of the buckets are
 // mixed evenly: the j-th of a bucket's n batches comes at a random place in the j-th of

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"shardify/dataset/datasettest"
+	"shardify/imaging/transform"
 	"shardify/index"
 	"shardify/store/file"
 )
@@ -145,10 +146,13 @@ func TestKillAndResume(t *testing.T) {
 	dir := t.TempDir()
 	d := datasettest.Write(t, file.New(dir), datasettest.Options{Shards: 20, Samples: 33})
 	const global = 24
+	mode := []Shuffle{ShuffleWindow, ShuffleGlobal, ShuffleShards}[rng.IntN(3)]
+	buckets := []Buckets{{}, {Sizes: []transform.Size{{32, 20}, {24}, {20, 32}}}}[rng.IntN(2)]
+	t.Logf("%s, %+v", mode, buckets)
 	config := func(world, rank int) Config {
 		return Config{
-			BatchSize: global / world, World: world, Rank: rank, Lanes: 24, Shuffle: ShuffleWindow, Window: 240,
-			Seed: seed, Ends: EndsExact, Transform: crop, Workers: 1,
+			BatchSize: global / world, World: world, Rank: rank, Lanes: 24, Shuffle: mode, Window: 240,
+			Seed: seed, Ends: EndsExact, Transform: crop, Workers: 1, Buckets: buckets,
 		}
 	}
 	one := newReader(t, d, config(1, 0))

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"shardify/dataset/datasettest"
+	"shardify/imaging"
 	"shardify/store/file"
 )
 
@@ -179,5 +180,49 @@ func TestMixFaults(t *testing.T) {
 		if _, err := OpenMix(context.Background(), c.sources, c.config); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v %+v: %v, want %q", c.sources, c.config.Sampling, err, c.want)
 		}
+	}
+}
+
+// Buckets divide the samples of all data sets.
+func TestMixBuckets(t *testing.T) {
+	c := Config{BatchSize: 7, Shuffle: ShuffleWindow, Lanes: 4, Window: 32, Ends: EndsExact, Transform: crop, Buckets: Buckets{Edges: []float64{0.8, 1.2}}}
+	r := openMix(t, two(t), c)
+	var all []int64
+	for b, err := range r.Epoch(context.Background(), 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range b.Samples() {
+			made := datasettest.Sample(mixedSample(n), 5)
+			info, err := imaging.Probe(made.Fields[1].Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := 0
+			for _, e := range c.Buckets.Edges {
+				if float64(info.Width)/float64(info.Height) >= e {
+					k++
+				}
+			}
+			if b.Key(i) != made.Key || k != b.Bucket() {
+				t.Errorf("sample %d of %d x %d is %q in bucket %d, want %q", n, info.Width, info.Height, b.Key(i), b.Bucket(), made.Key)
+			}
+		}
+		all = append(all, b.Samples()...)
+		b.Release()
+	}
+	slices.Sort(all)
+	for i, n := range all {
+		if n != int64(i) {
+			t.Fatalf("%v", all)
+		}
+	}
+	if len(all) != 90 {
+		t.Errorf("%d samples", len(all))
+	}
+	// A field that only one of them has is no value of all.
+	c.Buckets = Buckets{By: "txt.size", Edges: []float64{1}}
+	if _, err := OpenMix(context.Background(), two(t), c); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), `no field "txt"`) {
+		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ import (
 // It is decided by the index, in sample numbers, before anything is read, and then
 // planned as any data set: with every Shuffle, over ranks and lanes, resumable, and as
 // local as the Shuffle's reads are. Open reads all indexes of the split for it, and
-// keeps 4 bytes for each chosen sample, 12 where there are weights; Config.Memory does
-// not count them.
+// keeps 4 bytes for each chosen sample; where there are weights 12, and 4 for each that
+// an epoch draws. Config.Memory does not count them.
 type Sampling struct {
 	// Where, Labels and Keys choose samples: those that fulfil the condition, in the
 	// language of package dataset/where; and are of one of the classes, by names or
@@ -135,6 +136,7 @@ type chosen struct {
 	strata   []stratum
 	bucketed bool
 	weighted bool
+	sum      index.Checksum
 
 	mu    sync.Mutex
 	epoch int // of last
@@ -209,7 +211,34 @@ func choose(ctx context.Context, config *Config, sets []set, split *index.Split)
 		}
 	}
 	c.divide(f.all, f.which, len(config.Buckets.Edges)+1, often, length)
+	c.sum = c.hash()
 	return c, nil
+}
+
+// checksum is that of what was chosen; empty where all are.
+func (c *chosen) checksum() index.Checksum {
+	if c == nil {
+		return ""
+	}
+	return c.sum
+}
+
+// hash makes the checksum: of little-endian numbers, those of the strata one behind the
+// other.
+func (c *chosen) hash() index.Checksum {
+	h := index.NewHash()
+	for k := range c.strata {
+		s := &c.strata[k]
+		// A hash takes all that is written.
+		_ = binary.Write(h, binary.LittleEndian, []int64{s.length, int64(len(s.starts)), int64(len(s.whole))})
+		_ = binary.Write(h, binary.LittleEndian, s.starts)
+		for _, part := range [][]uint32{s.rows, s.whole, s.fraction} {
+			for block := range slices.Chunk(part, 1<<16) {
+				_ = binary.Write(h, binary.LittleEndian, block)
+			}
+		}
+	}
+	return index.NewChecksum(h.Sum64())
 }
 
 // divide makes the strata: which has the bucket of each row, and length is that of an

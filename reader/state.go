@@ -24,7 +24,7 @@ var ErrState = errors.New("state does not fit")
 // of JSON (up to 300 more with a sampling, 600 with buckets). [Batch.State] gives the one behind a batch, [Reader.State] any, and
 // [Reader.Resume] goes on from it.
 //
-// Data, Sampling, Buckets and Order are the fingerprint of all that decides which samples come, and
+// Data, Sampling, Buckets, Chosen and Order are the fingerprint of all that decides which samples come, and
 // when. Whatever else a Config says (transforms, workers, memory, what becomes of
 // damaged samples) may be another one when reading goes on.
 type State struct {
@@ -36,7 +36,10 @@ type State struct {
 	Sampling string `json:"sampling,omitempty"`
 	// Buckets is the same of Config.Buckets, of what divides the samples.
 	Buckets string `json:"buckets,omitempty"`
-	Order   Order  `json:"order"`
+	// Chosen is the checksum of what these make of the indexes: which samples, how
+	// often, in which bucket. It is empty where both are.
+	Chosen index.Checksum `json:"chosen,omitempty"`
+	Order  Order          `json:"order"`
 	// Epoch and Batch are the place: the next batch is number Batch of Epoch. The
 	// state behind an epoch's last batch is the beginning of the next epoch.
 	Epoch int   `json:"epoch"`
@@ -167,7 +170,7 @@ func (r *Reader) State(epoch int, batch int64) (State, error) {
 	case batch == n:
 		epoch, batch = epoch+1, 0
 	}
-	return State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Buckets: r.buckets, Order: r.base.order, Epoch: epoch, Batch: batch}, nil
+	return State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Buckets: r.buckets, Chosen: r.chosen.checksum(), Order: r.base.order, Epoch: epoch, Batch: batch}, nil
 }
 
 // CheckState says why the reader cannot go on from a state: nil, or an error that
@@ -190,6 +193,9 @@ func (r *Reader) CheckState(s State) error {
 	}
 	if s.Buckets != r.buckets {
 		faults = append(faults, differingPrints("buckets", s.Buckets, r.buckets))
+	}
+	if s.Buckets == r.buckets && s.Sampling == r.sampling && len(faults) == 0 && s.Chosen != r.chosen.checksum() {
+		faults = append(faults, errors.New("data: the shards are those of the state, but by their indexes sampling and buckets choose other samples: were labels or fields changed?"))
 	}
 	if len(faults) == 0 {
 		if n := r.base.Batches(); s.Epoch < 0 || s.Batch < 0 || s.Batch >= n {
@@ -293,7 +299,7 @@ func (b *Batch) State() State {
 	if r.stream != nil {
 		return r.stream.behind(j)
 	}
-	s := State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Buckets: r.buckets, Order: j.pass.plan.order, Epoch: j.pass.plan.epoch, Batch: j.number + 1}
+	s := State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Buckets: r.buckets, Chosen: r.chosen.checksum(), Order: j.pass.plan.order, Epoch: j.pass.plan.epoch, Batch: j.number + 1}
 	if s.Batch == j.pass.plan.Batches() {
 		s.Epoch, s.Batch = s.Epoch+1, 0
 	}

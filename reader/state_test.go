@@ -660,6 +660,49 @@ func TestResumeIsInstant(t *testing.T) {
 	}
 }
 
+// Indexes that were made anew, with other labels, are other data where these decide what
+// comes; where they do not, they are not.
+func TestResumeOtherIndex(t *testing.T) {
+	labelled := func(shift int64) *dataset.Dataset {
+		return small(t, datasettest.Options{Make: func(n, classes int) datasettest.Made {
+			m := datasettest.Sample(n, classes)
+			m.Label = (m.Label + shift) % 5
+			return m
+		}})
+	}
+	a, b := labelled(0), labelled(1)
+	for _, c := range []struct {
+		s       Sampling
+		b       Buckets
+		differs bool
+	}{
+		{Sampling{}, Buckets{}, false},
+		{Sampling{Where: "jpg.size > 1000"}, Buckets{Edges: []float64{1}}, false},
+		{Sampling{Where: "label <> 3"}, Buckets{}, true},
+		{Sampling{Balanced: true, Where: "label < 3"}, Buckets{}, true},
+		{Sampling{Weights: []Weight{{"label = 1", 2}}}, Buckets{}, true},
+		{Sampling{Weights: []Weight{{"label = 1", 0.5}}}, Buckets{Edges: []float64{1}}, true},
+		{Sampling{}, Buckets{By: "label", Edges: []float64{2}}, true},
+	} {
+		config := Config{BatchSize: 2, Decode: DecodeNone, Sampling: c.s, Buckets: c.b}
+		s, err := newReader(t, a, config).State(0, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (s.Chosen == "") != (c.s.isZero() && c.b.isZero()) {
+			t.Errorf("%+v, %+v: %q", c.s, c.b, s.Chosen)
+		}
+		s = throughJSON(t, s)
+		if err := newReader(t, a, config).CheckState(s); err != nil {
+			t.Error(err)
+		}
+		err = newReader(t, b, config).CheckState(s)
+		if c.differs && (!errors.Is(err, ErrState) || !strings.Contains(err.Error(), "were labels or fields changed?")) || !c.differs && err != nil {
+			t.Errorf("%+v, %+v: %v", c.s, c.b, err)
+		}
+	}
+}
+
 // From a state of 1.28 million samples in to its batch, in a new reader: with
 // "first" the same for the epoch's first batch.
 func BenchmarkResume(b *testing.B) {
