@@ -33,6 +33,7 @@ type configOptions struct {
 
 	shuffle, ends, decode, dtype, onBad string
 	layout, memory, transform, window   string
+	tensors                             string
 	cacheSize                           string
 	keysFrom, weights                   string
 	mix, sizes                          []string
@@ -48,6 +49,9 @@ const (
 	imageFlags
 	readFlags
 )
+
+// tensorFlags are the flags of the group imageFlags.
+var tensorFlags = []string{"crop", "eval", "transform", "mixup", "cutmix", "classes", "dtype", "layout", "decode", "tensors"}
 
 func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 	f.StringVar(&o.file, "config", "", "read the configuration (reader.Config) from this JSON file; flags override it")
@@ -89,6 +93,7 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.Float64Var(&o.cutmix, "cutmix", 0, "paste parts of the images of each batch into each other: alpha of CutMix (with --mixup: one of the two for each batch)")
 		f.IntVar(&o.flags.Classes, "classes", 0, "the length of soft labels with --mixup and --cutmix (default: the classes of DST)")
 		f.StringVar(&o.dtype, "dtype", "", "uint8 or float32 (default uint8)")
+		f.StringVar(&o.tensors, "tensors", "", `tensors made of fields, as JSON: '[{"field":"txt"},{"field":"json","name":"ids","path":"/objects/*/id","shape":[-1],"dtype":"int64"}]'; docs/reader.md lists all settings`)
 		f.StringVar(&o.layout, "layout", "", "NCHW or NHWC (default NCHW)")
 	}
 	if groups&readFlags != 0 {
@@ -162,6 +167,9 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			c.Classes = g.Classes
 		case "dtype":
 			c.DType = reader.DType(o.dtype)
+		case "tensors":
+			c.Tensors = nil // of --config
+			fault("tensors", decodeStrict(strings.NewReader(o.tensors), &c.Tensors))
 		case "layout":
 			fault("layout", c.Layout.UnmarshalText([]byte(strings.ToUpper(o.layout))))
 		case "fields":
@@ -349,9 +357,9 @@ func decodeStrict(r io.Reader, v any) error {
 
 // jsonNames are the names of reader.Config's settings.
 func jsonNames() (names []string) {
-	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[augment.MixUp](), reflect.TypeFor[retry.Config](), reflect.TypeFor[cache.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[augment.MixUp](), reflect.TypeFor[retry.Config](), reflect.TypeFor[cache.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets](), reflect.TypeFor[reader.TensorSpec](), reflect.TypeFor[reader.BoxSpec](), reflect.TypeFor[augment.BoxFilter]()} {
 		for i := range t.NumField() {
-			if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
+			if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" && name != "" {
 				names = append(names, name)
 			}
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -11,27 +12,35 @@ import (
 
 	"shardify/dataset"
 	"shardify/index"
+	"shardify/reader"
+	"shardify/sample/typed"
 	"shardify/store/open"
 )
 
 type headOptions struct {
-	split string
-	n     int
-	json  bool
+	configOptions
+	n    int
+	json bool
 }
 
 func newHeadCommand() *cobra.Command {
 	o := new(headOptions)
 	cmd := &cobra.Command{
 		Use:   "head DST",
-		Short: "The first samples: keys, labels, fields, sizes, dimensions",
+		Short: "The first samples: keys, labels, fields, sizes, dimensions, tensors",
 		Long: `Show the first samples of a split in the data set's own order, from its index; no
-image is read.`,
+image is read.
+
+With --tensors, or a --config that has some, a batch of these samples is read, and its
+tensors are shown: names, types, shapes, and the first values; with --json a line for
+each.`,
 		Example: `  shardread head /data/imagenet -n 20
-  shardread head /data/imagenet --json | jq .key`,
+  shardread head /data/imagenet --json | jq .key
+  shardread head /data/coco -n 4 --crop 224 --tensors \
+    '[{"field":"json","name":"boxes","kind":"boxes","path":"/annotations/*/bbox","boxes":{"format":"xywh"}}]'`,
 		Args: oneDataset,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runHead(cmd.Context(), o, args[0], streamsOf(cmd))
+			return runHead(cmd.Context(), o, cmd.Flags(), args[0], streamsOf(cmd))
 		},
 	}
 	o.addFlags(cmd.Flags())
@@ -39,7 +48,7 @@ image is read.`,
 }
 
 func (o *headOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.split, "split", "", "the split (default: the only one, or train)")
+	o.configOptions.addFlags(f, imageFlags)
 	f.IntVarP(&o.n, "samples", "n", 5, "how many samples")
 	f.BoolVar(&o.json, "json", false, "a line of JSON for each sample")
 }
@@ -62,9 +71,16 @@ type headField struct {
 	Bytes int64  `json:"bytes"`
 }
 
-func runHead(ctx context.Context, o *headOptions, dst string, s streams) error {
+func runHead(ctx context.Context, o *headOptions, flags *pflag.FlagSet, dst string, s streams) error {
 	if o.n < 0 {
 		return usagef("-n %d: want 0 or more", o.n)
+	}
+	c, err := o.config(flags)
+	if err != nil {
+		return err
+	}
+	if c.Tensors != nil || slices.ContainsFunc(tensorFlags, flags.Changed) {
+		return headTensors(ctx, o, c, dst, s)
 	}
 	st, err := open.URL(ctx, dst)
 	if err != nil {
@@ -74,7 +90,7 @@ func runHead(ctx context.Context, o *headOptions, dst string, s streams) error {
 	if err != nil {
 		return err
 	}
-	split, err := d.Manifest().Split(o.split)
+	split, err := d.Manifest().Split(c.Split)
 	if err != nil {
 		return usage(err)
 	}
@@ -106,6 +122,103 @@ func runHead(ctx context.Context, o *headOptions, dst string, s streams) error {
 		}
 	}
 	return table.Flush()
+}
+
+// tensorLine is a tensor in JSON.
+type tensorLine struct {
+	Name  string       `json:"name"`
+	DType reader.DType `json:"dtype"`
+	Shape []int        `json:"shape"`
+	// Values are the first ones; those that JSON cannot say are strings.
+	Values []any `json:"values"`
+}
+
+// maxValues is how many values of a tensor are shown.
+const maxValues = 8
+
+// headTensors shows the tensors of the first samples.
+func headTensors(ctx context.Context, o *headOptions, c reader.Config, dst string, s streams) error {
+	c.Shuffle, c.Ends, c.World, c.Rank = reader.ShuffleNone, reader.EndsExact, 1, 0
+	c.BatchSize, c.Sampling, c.Buckets, c.Fields = max(1, o.n), reader.Sampling{}, reader.Buckets{}, []string{}
+	r, err := o.open(ctx, dst, c)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	if !o.json {
+		fmt.Fprintln(table, "TENSOR\tTYPE\tSHAPE\tVALUES")
+	}
+	for b, err := range r.Epoch(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		reportBad(s.err, c.OnBad, b)
+		for _, x := range b.Tensors() {
+			values, more := firstValues(x, maxValues)
+			if o.json {
+				err = printJSON(s.out, tensorLine{x.Name, x.DType, x.Shape, values})
+			} else {
+				text := strings.Trim(fmt.Sprint(values), "[]")
+				if more {
+					text += " …"
+				}
+				_, err = fmt.Fprintf(table, "%s\t%s\t%v\t%s\n", x.Name, x.DType, x.Shape, text)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		b.Release()
+		break
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return damage(r.Stats())
+}
+
+// firstValues are the first values of a tensor, at most so many, and whether there are
+// more.
+func firstValues(x reader.Tensor, most int) (values []any, more bool) {
+	size := x.DType.Size()
+	n := len(x.Data) / size
+	x.Data = x.Data[:min(n, most)*size]
+	a := typed.Array{DType: typed.Float64}
+	if x.DType == typed.Int64 || x.DType == typed.Uint64 {
+		a.DType = x.DType
+	}
+	file := typed.NPY{DType: x.DType, BigEndian: bigEndian, Shape: []int{min(n, most)}, Data: x.Data}
+	if err := a.ConvertNPY(&file); err != nil {
+		panic(fmt.Sprintf("shardread: %s as %s: %v", x.DType, a.DType, err)) // every type fits
+	}
+	list := func(v any) { values = append(values, v) }
+	if v, ok := typed.As[int64](a.DType, a.Data); ok {
+		for _, v := range v {
+			list(v)
+		}
+	}
+	if v, ok := typed.As[uint64](a.DType, a.Data); ok {
+		for _, v := range v {
+			list(v)
+		}
+	}
+	if v, ok := typed.As[float64](a.DType, a.Data); ok {
+		for _, v := range v {
+			switch {
+			case v-v != 0:
+				list(fmt.Sprint(v))
+			case x.DType == typed.Float32:
+				list(float32(v))
+			default:
+				list(v)
+			}
+		}
+	}
+	if values == nil {
+		values = []any{}
+	}
+	return values, n > most
 }
 
 func headOf(n int64, shard string, row *index.Row) headLine {

@@ -249,6 +249,68 @@ while sys.stdin.buffer.peek(1):
 	}
 }
 
+// NumPy reads all tensors, from a pipe and from an archive, and they are the batches of
+// package reader.
+func TestStreamTensors(t *testing.T) {
+	python := peers.Python(t)
+	dir := small(t)
+	const tensors = `[{"field":"cls","name":"text","kind":"text"},{"field":"cls","name":"half","kind":"float","dtype":"float16"},` +
+		`{"field":"cls","name":"flag","kind":"json","dtype":"int8","shape":[]},{"field":"cls","name":"ragged","kind":"text","collate":"ragged","dtype":"uint16"}]`
+	c := reader.Config{BatchSize: 8, Seed: 9, Ends: reader.EndsExact, Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{32}}, transform.RandomHorizontalFlip{}}}
+	if err := json.Unmarshal([]byte(tensors), &c.Tensors); err != nil {
+		t.Fatal(err)
+	}
+	r, err := reader.Open(t.Context(), dir, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var want strings.Builder
+	for b, err := range r.Epoch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range b.Tensors() {
+			shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(x.Shape), "[]"), " ", ",")
+			fmt.Fprintf(&want, "%d %s %s %s %s\n", b.Number(), x.Name, x.DType, shape, sum(x.Data))
+		}
+		b.Release()
+	}
+	for format, script := range map[string]string{
+		"npy": `
+pipe = types.SimpleNamespace(read=sys.stdin.buffer.read)
+b = 0
+while sys.stdin.buffer.peek(1):
+    for name in "image label text text_mask text_lengths half flag ragged ragged_offsets".split():
+        show(b, name, np.lib.format.read_array(pipe))
+    b += 1
+`,
+		"npz": `
+f = np.load(io.BytesIO(sys.stdin.buffer.read()))
+for name in f:
+    b, name = name.split("/")
+    show(int(b), name, f["%s/%s" % (b, name)])
+`,
+	} {
+		args := []string{"stream", dir, "--format", format, "--crop", "32", "--seed", "9", "--batch", "8", "--tensors", tensors}
+		cmd := exec.Command(python, "-c", `
+import sys, hashlib, io, types
+import numpy as np
+def show(b, name, a):
+    print(b, name, a.dtype, ",".join(map(str, a.shape)), hashlib.sha256(a.tobytes()).hexdigest())
+`+script)
+		cmd.Stdin = bytes.NewReader(shardread(t, args...))
+		cmd.Stderr = os.Stderr
+		got, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want.String() {
+			t.Errorf("%s: NumPy reads\n%s\nwant\n%s", format, got, want.String())
+		}
+	}
+}
+
 // Ranks share an epoch: every sample once.
 func TestPlanRanks(t *testing.T) {
 	dir := small(t)

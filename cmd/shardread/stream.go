@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"path"
@@ -32,12 +31,13 @@ type streamOptions struct {
 // streamFormats is the table of what stream can write.
 var streamFormats = []struct {
 	name string
-	// images: it writes decoded images rather than fields.
-	images bool
-	open   func(w io.Writer) batchWriter
+	// tensors: it writes images and other tensors rather than fields.
+	tensors bool
+	open    func(w io.Writer) batchWriter
 }{
 	{"tar", false, newTarStream},
 	{"npy", true, newNpyStream},
+	{"npz", true, newNpzStream},
 	{"jsonl", false, newJSONStream},
 }
 
@@ -51,18 +51,21 @@ func newStreamCommand() *cobra.Command {
 	o := new(streamOptions)
 	cmd := &cobra.Command{
 		Use:   "stream DST",
-		Short: "An epoch to stdout, as tar, npy or JSON lines",
+		Short: "An epoch to stdout, as tar, npy, npz or JSON lines",
 		Long: `Write an epoch to stdout, in its order, for a program in any language.
 
   tar    the samples with their fields, as a tar in WebDataset's convention
-  npy    for each batch two arrays of NumPy's format .npy, one behind the other:
-         the images as --dtype and --layout say, and the labels (int64, -1 for none;
-         with --mixup and --cutmix soft labels: float32, samples × classes).
+  npy    for each batch arrays of NumPy's format .npy, one behind the other: the images
+         as --dtype and --layout say, the labels (int64, -1 for none; with --mixup and
+         --cutmix soft labels: float32, samples × classes), and those of --tensors, each
+         followed by what comes with it: X_mask and X_lengths, or X_offsets.
          Of a pipe, NumPy needs to see no more than its read:
            pipe = types.SimpleNamespace(read=sys.stdin.buffer.read)
            while sys.stdin.buffer.peek(1):
                images = numpy.lib.format.read_array(pipe)
                labels = numpy.lib.format.read_array(pipe)
+  npz    all tensors of all batches in one archive of NumPy's: numpy.load(f)["000000/image"]
+         are the images of batch 0. It is complete when stream has ended.
   jsonl  a line for each sample: {"sample": number, "key": …, "label": …,
          "fields": {name: {"bytes": size, "text": …}}}. Fields named cls, id, index,
          txt or json (also as the last word: "caption.txt") that hold UTF-8 have
@@ -75,6 +78,8 @@ has been written to stdout, and --resume FILE goes on there: with the next batch
 the next epoch. It may do so with another --world and --batch, whose product must stay.`,
 		Example: `  shardread stream /data/imagenet --format tar --seed 1 | tar tf - | head
   shardread stream /data/imagenet --format npy --crop 224 | python train.py
+  shardread stream /data/coco --format npz --batches 1 --crop 224 \
+    --tensors '[{"field":"json","name":"boxes","kind":"boxes","path":"/annotations/*/bbox","boxes":{"format":"xywh"}}]' >batch.npz
   shardread stream /data/imagenet --format jsonl --fields cls | jq -r .key
   shardread stream /data/imagenet --seed 1 --state-out state.json >first.tar  # Ctrl-C
   shardread stream /data/imagenet --resume state.json >rest.tar`,
@@ -89,7 +94,7 @@ the next epoch. It may do so with another --world and --batch, whose product mus
 
 func (o *streamOptions) addFlags(f *pflag.FlagSet) {
 	o.configOptions.addFlags(f, orderFlags|imageFlags|readFlags)
-	f.StringVar(&o.format, "format", "tar", "tar, npy or jsonl")
+	f.StringVar(&o.format, "format", "tar", "tar, npy, npz or jsonl")
 	f.IntVar(&o.epoch, "epoch", 0, "the epoch, from 0")
 	f.Int64Var(&o.batches, "batches", 0, "stop after so many batches (default: at the end of the epoch)")
 }
@@ -114,12 +119,12 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 		return err
 	}
 	format := streamFormats[at]
-	if !format.images {
+	if !format.tensors {
 		// The flags of images mean nothing here; those of a --config file may
 		// stand there for other commands.
-		for _, name := range []string{"crop", "eval", "transform", "mixup", "cutmix", "classes", "dtype", "layout", "decode"} {
+		for _, name := range tensorFlags {
 			if flags.Changed(name) {
-				return usagef("--%s: --format %s has the fields as they are; images come with --format npy", name, o.format)
+				return usagef("--%s: --format %s has the fields as they are; images come with --format npy or npz, and other tensors, too", name, o.format)
 			}
 		}
 	}
@@ -128,12 +133,14 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 		return err
 	}
 	switch {
-	case !format.images:
+	case !format.tensors:
 		asTheyAre(&c)
-	case c.Decode == reader.DecodeNone:
-		return usagef("--format npy has decoded images; it does not go with decode none")
+	case c.Decode == reader.DecodeNone && c.Tensors == nil:
+		return usagef("--format %s has decoded images; with decode none it needs --tensors", o.format)
 	case c.Classes < 0:
-		return usagef("--classes %d: --format npy has soft labels with --mixup and --cutmix", c.Classes)
+		return usagef("--classes %d: --format %s has soft labels with --mixup and --cutmix", c.Classes, o.format)
+	case o.format == "npz" && o.out != "":
+		return usagef("--state-out: an npz is complete when it ends, and a part of one is of no use; take --format npy")
 	default:
 		c.Fields = nil
 	}
@@ -184,9 +191,10 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 	return damage(r.Stats())
 }
 
-// asTheyAre leaves the images as they are.
+// asTheyAre leaves all fields as they are.
 func asTheyAre(c *reader.Config) {
 	c.Decode, c.Transform, c.MixUp, c.CutMix, c.Classes = reader.DecodeNone, nil, nil, nil, 0
+	c.Tensors = nil
 }
 
 // tarStream writes samples as a tar.
@@ -217,81 +225,6 @@ func (t *tarStream) write(b *reader.Batch) error {
 }
 
 func (t *tarStream) close() error { return t.w.Close() }
-
-// npyStream writes batches as pairs of NumPy arrays.
-type npyStream struct{ w io.Writer }
-
-func newNpyStream(w io.Writer) batchWriter { return &npyStream{w} }
-
-func (n *npyStream) write(b *reader.Batch) error {
-	images := b.Images()
-	descr := "|u1"
-	if images.DType == reader.DTypeFloat32 {
-		descr = "<f4"
-	}
-	if err := n.header(descr, images.Shape); err != nil {
-		return err
-	}
-	var err error
-	if images.DType == reader.DTypeFloat32 {
-		err = writeLittle(n.w, images.Float32())
-	} else {
-		_, err = n.w.Write(images.Data)
-	}
-	if err != nil {
-		return err
-	}
-	if soft, ok := b.Tensor("soft_label"); ok {
-		if err := n.header("<f4", soft.Shape); err != nil {
-			return err
-		}
-		return writeLittle(n.w, soft.Float32())
-	}
-	if err := n.header("<i8", []int{b.Len()}); err != nil {
-		return err
-	}
-	return writeLittle(n.w, b.Labels())
-}
-
-func (n *npyStream) close() error { return nil }
-
-// header writes the header of version 1.0: magic, version, length, and a Python
-// dictionary filled up with spaces so that the data begins at a multiple of 64.
-func (n *npyStream) header(descr string, shape []int) error {
-	dims := make([]string, len(shape))
-	for i, d := range shape {
-		dims[i] = fmt.Sprint(d)
-	}
-	tuple := strings.Join(dims, ", ")
-	if len(shape) == 1 {
-		tuple += ","
-	}
-	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, tuple)
-	const before = 10
-	size := (before+len(dict)+1+63)/64*64 - before
-	head := append([]byte("\x93NUMPY\x01\x00"), byte(size), byte(size>>8))
-	head = append(head, dict...)
-	head = append(head, strings.Repeat(" ", size-len(dict)-1)...)
-	_, err := n.w.Write(append(head, '\n'))
-	return err
-}
-
-// writeLittle writes numbers in little-endian order, in pieces.
-func writeLittle[T float32 | int64](w io.Writer, values []T) error {
-	buf := make([]byte, 0, 64<<10)
-	for len(values) > 0 {
-		k := min(len(values), 8<<10)
-		var err error
-		if buf, err = binary.Append(buf[:0], binary.LittleEndian, values[:k]); err != nil {
-			return err
-		}
-		if _, err := w.Write(buf); err != nil {
-			return err
-		}
-		values = values[k:]
-	}
-	return nil
-}
 
 // jsonStream writes samples as JSON lines.
 type jsonStream struct{ w io.Writer }
