@@ -121,98 +121,94 @@ func (j *job) damaged() (damaged, ends bool) {
 
 // show lists the tensors.
 func (j *job) show() {
-	c := &j.pass.reader.config
-	makers := j.canvas.makers
-	j.tensors = make([]Tensor, 0, 2+3*len(makers))
+	c, p := &j.pass.reader.config, &j.canvas
+	tensors, dims := 2, 5
+	for t := range p.makers {
+		tensors += 1 + len(p.makers[t].beside)
+		dims += 4 + len(p.makers[t].pattern)
+	}
+	j.tensors, j.dims = make([]Tensor, 0, tensors), make([]int, 0, dims)
 	if c.Decode == DecodeImage {
-		p := &j.canvas
-		shape := []int{j.n, p.height, p.width, 3}
-		if c.Layout == LayoutNCHW {
-			shape = []int{j.n, 3, p.height, p.width}
-		}
 		data := j.slab.data[:int64(j.n)*p.bytes]
-		j.tensors = append(j.tensors, Tensor{Name: imageTensor, DType: c.DType, Shape: shape, Data: data})
+		if c.Layout == LayoutNCHW {
+			j.list(imageTensor, c.DType, data, j.n, 3, p.height, p.width)
+		} else {
+			j.list(imageTensor, c.DType, data, j.n, p.height, p.width, 3)
+		}
 	}
-	labels := Tensor{Name: labelTensor, DType: DTypeInt64, Shape: []int{j.n}, Data: j.slab.data[j.labelsAt:][:8*j.n]}
+	labels := j.list(labelTensor, DTypeInt64, j.slab.data[j.labelsAt:][:8*j.n], j.n)
 	copy(labels.Int64(), j.labels)
-	j.tensors = append(j.tensors, labels)
-	for t := range makers {
-		j.gather(&makers[t], &j.places[t], j.values[t*j.slots:][:j.slots])
+	for t := range p.makers {
+		j.gather(&p.makers[t], &j.places[t], j.values[t*j.slots:][:j.slots])
 	}
+}
+
+// list adds a tensor to the batch.
+func (j *job) list(name string, d DType, data []byte, shape ...int) *Tensor {
+	at := len(j.dims)
+	j.dims = append(j.dims, shape...)
+	j.tensors = append(j.tensors, Tensor{Name: name, DType: d, Shape: j.dims[at:len(j.dims):len(j.dims)], Data: data})
+	return &j.tensors[len(j.tensors)-1]
 }
 
 // gather moves the values of a tensor together, and lists it and those beside it.
 func (j *job) gather(m *maker, p *place, values []value) {
-	longest, total, own := m.PadTo, 0, false
+	n, longest, total, own := len(j.kept), m.PadTo, 0, false
 	for _, i := range j.kept {
 		longest = max(longest, values[i].length)
 		total += values[i].length
 		own = own || int64(len(values[i].data)) > values[i].room
 	}
-	n := len(j.kept)
-	shape := append(make([]int, 0, 1+len(m.pattern)), n)
-	shape = append(shape, m.pattern...)
-	numbers := func(count int) Tensor {
-		return Tensor{DType: DTypeInt64, Shape: []int{count}, Data: j.slab.data[p.numbers:][:8*count]}
-	}
+	data := j.slab.data[p.at:]
+	x := j.list(m.Name, m.DType, nil, n)
+	j.dims = append(j.dims, m.pattern...)
+	x.Shape = j.dims[len(j.dims)-1-len(m.pattern) : len(j.dims) : len(j.dims)]
 	switch m.Collate {
 	case CollateStack:
-		data := j.slab.data[p.at:][:int64(n)*m.unit]
+		x.Data = data[:int64(n)*m.unit]
 		for k, i := range j.kept {
-			copy(data[int64(k)*m.unit:], values[i].data)
+			copy(x.Data[int64(k)*m.unit:], values[i].data)
 		}
-		j.tensors = append(j.tensors, Tensor{Name: m.Name, DType: m.DType, Shape: shape, Data: data})
 
 	case CollatePad:
-		shape[1+m.vary] = longest
+		x.Shape[1+m.vary] = longest
 		step := int64(longest) * m.unit
-		data, mask := j.slab.data[p.at:], j.slab.data[p.mask:]
+		mask := j.slab.data[p.mask:]
 		if int64(longest) > p.most { // a substitute is longer than all that it was to be
 			data, mask = aligned(int64(n)*step), aligned(int64(n*longest))
 		}
-		data, mask = data[:int64(n)*step], mask[:n*longest]
-		lengths := numbers(n)
+		x.Data, mask = data[:int64(n)*step], mask[:n*longest]
 		for k, i := range j.kept {
-			v := &values[i]
-			m.pad(data[int64(k)*step:][:step:step], v.data, v.length, longest)
-			row := mask[k*longest:][:longest]
-			clear(row[copyOnes(row[:v.length]):])
-			lengths.Int64()[k] = int64(v.length)
+			m.pad(data[int64(k)*step:][:step:step], values[i].data)
+			there := mask[k*longest:][:longest]
+			clear(there[len(fill(there[:values[i].length], []byte{1})):])
 		}
-		names := m.companions()
-		lengths.Name = names[1]
-		j.tensors = append(j.tensors,
-			Tensor{Name: m.Name, DType: m.DType, Shape: shape, Data: data},
-			Tensor{Name: names[0], DType: DTypeBool, Shape: []int{n, longest}, Data: mask},
-			lengths)
+		j.list(m.beside[0], DTypeBool, mask, n, longest)
+		lengths := j.list(m.beside[1], DTypeInt64, j.slab.data[p.numbers:][:8*n], n).Int64()
+		for k, i := range j.kept {
+			lengths[k] = int64(values[i].length)
+		}
 
 	case CollateRagged:
-		shape = shape[1:]
-		shape[0] = total
-		data := j.slab.data[p.at:]
+		x.Shape = x.Shape[1:]
+		x.Shape[0] = total
 		if own {
 			data = aligned(int64(total) * m.unit)
 		}
-		data = data[:int64(total)*m.unit]
-		offsets := numbers(n + 1)
-		list := offsets.Int64()
-		list[0] = 0
+		x.Data = data[:int64(total)*m.unit]
+		offsets := j.list(m.beside[0], DTypeInt64, j.slab.data[p.numbers:][:8*(n+1)], n+1).Int64()
+		offsets[0] = 0
 		at := 0
 		for k, i := range j.kept {
 			at += copy(data[at:], values[i].data)
-			list[k+1] = list[k] + int64(values[i].length)
+			offsets[k+1] = offsets[k] + int64(values[i].length)
 		}
-		offsets.Name = m.companions()[0]
-		j.tensors = append(j.tensors, Tensor{Name: m.Name, DType: m.DType, Shape: shape, Data: data}, offsets)
 	}
 }
 
-// copyOnes fills a mask and returns its length.
-func copyOnes(mask []byte) int { return len(fill(mask, []byte{1})) }
-
-// pad makes of a value of some length one of the longest, in dst. It may lie in the same
-// memory, not before dst.
-func (m *maker) pad(dst, value []byte, length, longest int) {
+// pad makes of a value one of the longest, in dst. It may lie in the same memory, not
+// before dst.
+func (m *maker) pad(dst, value []byte) {
 	// Where another dimension stands before the one that varies, each of its rows is
 	// padded: from the end of dst, where the value is put first, they move to the front.
 	outer := 1

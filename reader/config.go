@@ -155,7 +155,8 @@ const (
 )
 
 // OnBad says what becomes of a sample whose bytes do not match their checksum, also
-// when they are read again from a file opened anew, or whose image cannot be decoded.
+// when they are read again from a file opened anew, whose image cannot be decoded, or a
+// field of which a tensor cannot be made (Config.Tensors).
 // Batch.Bad and Reader.BadSamples report it. A shard that is missing or cut is that many
 // damaged samples, for the rest of the pass. Without its index nothing is known of them,
 // so a missing or broken index ends the pass; and so does a shard or manifest that was

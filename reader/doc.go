@@ -7,8 +7,9 @@
 // checkpoint keeps, and [Reader.Resume] goes on from it. [Sampling] chooses and weighs
 // samples, [Buckets] makes batches of samples of like shape or length, [OpenMix] reads
 // several data sets as one, [OpenStream] reads shards that have no index, from disks,
-// pipes and web servers, and Config.Transform has the transforms of package
-// imaging/transform. [NewPlan] gives the order alone, without any data.
+// pipes and web servers. Config.Transform has the transforms of package
+// imaging/transform, and [TensorSpec] makes tensors of other fields than the image: text,
+// numbers, masks, boxes. [NewPlan] gives the order alone, without any data.
 // [Reader.Stats] says which stage is the slow one.
 //
 // # Stages
@@ -23,7 +24,8 @@
 //	schedule  schedule.go   1             batches of the plan → reads, slab, memory
 //	fetch     fetch.go      8             reads → bytes of fields
 //	decode    decode.go     Workers       bytes → verified fields, and through
-//	                                      transform.go pixels in the batch's slab
+//	                                      transform.go pixels in the batch's slab;
+//	                                      values.go and pictures.go: all other tensors
 //	collate   collate.go    (a worker's)  slots → the tensors of a batch, which blend.go
 //	                                      blends under MixUp and CutMix
 //	deliver   pass.go       the caller's  finished batches, in the plan's order

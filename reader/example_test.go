@@ -1,15 +1,19 @@
 package reader_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"os"
 	"testing"
 
 	"shardify/dataset/datasettest"
 	"shardify/imaging/transform"
 	"shardify/reader"
+	"shardify/sample"
 	"shardify/store/file"
 )
 
@@ -192,4 +196,121 @@ func ExampleNewPlan() {
 	// rank 0 batch 1 samples [1 11 0]
 	// rank 1 batch 0 samples [7 5 4]
 	// rank 1 batch 1 samples [2 3 6]
+}
+
+// annotated is a data set of 8 images of 64 × 48 with captions, and boxes as COCO writes
+// them.
+func annotated() (dir string, remove func()) {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		panic(err)
+	}
+	captions := []string{"a dog", "two cats on a mat", "", "rain"}
+	datasettest.Write(new(testing.T), file.New(dir), datasettest.Options{Shards: 1, Samples: 8, Make: func(n, _ int) datasettest.Made {
+		var picture bytes.Buffer
+		if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 64, 48))); err != nil {
+			panic(err)
+		}
+		annotations := ""
+		for k := range n % 3 {
+			annotations += fmt.Sprintf(`%s{"category_id": %d, "bbox": [%d, 8, 16, 32]}`, ", "[:min(2*k, 2)], 10*n+k, 4+40*k)
+		}
+		m := datasettest.Made{Label: -1}
+		m.Key = fmt.Sprintf("%06d", n)
+		m.Fields = []sample.Field{
+			{Name: "json", Data: []byte(`{"annotations": [` + annotations + `]}`)},
+			{Name: "png", Data: picture.Bytes()},
+			{Name: "txt", Data: []byte(captions[n%4])},
+		}
+		return m
+	}})
+	return dir, func() { os.RemoveAll(dir) }
+}
+
+// Batches for detection: the boxes go through the transforms with their image, are padded
+// to the most that an image of the batch has, and their classes follow them: those of
+// boxes outside of the crop are gone.
+func ExampleTensorSpec_boxes() {
+	dir, remove := annotated()
+	defer remove()
+	ctx := context.Background()
+	data, err := reader.Open(ctx, dir, reader.Config{
+		BatchSize: 4,
+		Shuffle:   reader.ShuffleNone,
+		Transform: transform.List{transform.CenterCrop{Size: transform.Size{48}}},
+		Tensors: []reader.TensorSpec{
+			{Field: "json", Name: "boxes", Kind: reader.KindBoxes, Path: "/annotations/*/bbox", Boxes: reader.BoxSpec{Format: reader.BoxXYWH}},
+			{Field: "json", Name: "classes", Path: "/annotations/*/category_id", Shape: []int{-1}, DType: reader.DTypeInt64, Follows: "boxes", Fill: -1},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer data.Close()
+	for batch, err := range data.Epoch(ctx, 0) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		boxes, _ := batch.Tensor("boxes")
+		mask, _ := batch.Tensor("boxes_mask")
+		classes, _ := batch.Tensor("classes")
+		fmt.Println("boxes", boxes.Shape, "classes", classes.Int64())
+		for i, there := range mask.Bool() {
+			if there {
+				fmt.Println("  image", i/boxes.Shape[1], boxes.Float32()[4*i:][:4])
+			}
+		}
+		batch.Release()
+	}
+	// Output:
+	// boxes [4 2 4] classes [-1 -1 10 -1 20 21 -1 -1]
+	//   image 1 [0 8 12 40]
+	//   image 2 [0 8 12 40]
+	//   image 2 [36 8 48 40]
+	// boxes [4 2 4] classes [40 -1 50 51 -1 -1 70 -1]
+	//   image 0 [0 8 12 40]
+	//   image 1 [0 8 12 40]
+	//   image 1 [36 8 48 40]
+	//   image 3 [0 8 12 40]
+}
+
+// Captions of different lengths, one behind the other.
+func ExampleTensorSpec_ragged() {
+	dir, remove := annotated()
+	defer remove()
+	ctx := context.Background()
+	data, err := reader.Open(ctx, dir, reader.Config{
+		BatchSize: 4,
+		Shuffle:   reader.ShuffleNone,
+		Decode:    reader.DecodeNone,
+		Tensors:   []reader.TensorSpec{{Field: "txt", Name: "caption", Collate: reader.CollateRagged}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer data.Close()
+	for batch, err := range data.Epoch(ctx, 0) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		text, _ := batch.Tensor("caption")
+		offsets, _ := batch.Tensor("caption_offsets")
+		at := offsets.Int64()
+		fmt.Println(text.DType, text.Shape, at)
+		for i := range batch.Len() {
+			fmt.Printf("  %q\n", text.Uint8()[at[i]:at[i+1]])
+		}
+		batch.Release()
+		break
+	}
+	// Output:
+	// uint8 [26] [0 5 22 22 26]
+	//   "a dog"
+	//   "two cats on a mat"
+	//   ""
+	//   "rain"
 }

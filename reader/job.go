@@ -41,6 +41,7 @@ type job struct {
 	blendAt  int64 // memory for that in the slab
 	labelsAt int64
 	tensors  []Tensor
+	dims     []int // of their shapes
 	// places has the place in the slab of each of Config.Tensors, columns the number of
 	// its field in names (-1: there is none), and values what it has of each slot, all
 	// slots of the first, then of the second. kept are the slots that are in the batch.

@@ -128,6 +128,41 @@ func TestMasksLieOverTheirImages(t *testing.T) {
 	}
 }
 
+// Where each bucket has a size of its own, a mask has that of its images.
+func TestMasksInBuckets(t *testing.T) {
+	d := small(t, datasettest.Options{Make: scene})
+	r := newReader(t, d, Config{BatchSize: 4, Seed: 5, Ends: EndsExact,
+		Buckets:   Buckets{Edges: []float64{0.9, 1.1}, Sizes: []transform.Size{{30, 20}, {24, 24}, {20, 30}}},
+		Transform: transform.List{transform.Pad{Padding: [4]int{9, 3, 1, 6}}, transform.RandomHorizontalFlip{}, transform.RandomCrop{Size: transform.Size{24}}},
+		Tensors:   []TensorSpec{{Field: "seg.png", Name: "mask", Kind: KindMask, Fill: 0}},
+	})
+	sizes := map[string]int{}
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		mask, _ := b.Tensor("mask")
+		images := b.Images()
+		if !slices.Equal(mask.Shape[1:], images.Shape[2:]) {
+			t.Fatalf("mask %v of images %v", mask.Shape, images.Shape)
+		}
+		sizes[fmt.Sprint(mask.Shape[1:])] += b.Len()
+		plane := mask.Shape[1] * mask.Shape[2]
+		for i := range b.Len() {
+			for k, v := range mask.Data[i*plane:][:plane] {
+				red, green := images.Data[3*i*plane+k], images.Data[(3*i+1)*plane+k]
+				if red > 0 && v != class(int(red)-1, int(green)-1) || red == 0 && v != 0 {
+					t.Fatalf("sample %d: class %d over the pixel from %d, %d", b.Samples()[i], v, red, green)
+				}
+			}
+		}
+		b.Release()
+	}
+	if len(sizes) != 3 {
+		t.Errorf("sizes %v", sizes)
+	}
+}
+
 // Scaled, too: every pixel of the mask is the nearest one's, to which the image's colour is
 // near.
 func TestMasksAreScaledWithTheirImages(t *testing.T) {

@@ -357,8 +357,9 @@ type maker struct {
 	// size is the bytes of an element, unit those of a value whose dimension that
 	// varies is 1.
 	size, unit int64
-	fill       []byte // an element of Fill
-	follows    int    // the maker of the boxes, -1
+	fill       []byte   // an element of Fill
+	beside     []string // the names of the tensors that come with it
+	follows    int      // the maker of the boxes, -1
 }
 
 // makers works Config.Tensors out, whose defaults are filled in; width and height
@@ -386,7 +387,7 @@ func (c *Config) makers(width, height int) []maker {
 		}
 		one := typed.Array{DType: s.DType}
 		one.Append(s.Fill)
-		m.fill = one.Data
+		m.fill, m.beside = one.Data, s.companions()
 		if s.Follows != "" {
 			m.follows = slices.IndexFunc(c.Tensors, func(o TensorSpec) bool { return o.Name == s.Follows })
 		}

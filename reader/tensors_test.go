@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"shardify/dataset/datasettest"
 	"shardify/sample"
 	"shardify/sample/typed"
+	"shardify/store/mem"
 )
 
 // npyFile is an array as NumPy writes it.
@@ -202,13 +204,20 @@ func richWant(samples []int64) []want {
 	}
 }
 
-// checkRich compares the tensors behind "label" with what samples should have.
+// checkRich compares the tensors behind "label" with what the samples, whose numbers
+// their keys tell, should have.
 func checkRich(t *testing.T, b *Batch) {
 	t.Helper()
+	samples := make([]int64, b.Len())
+	for i, key := range b.Keys() {
+		if _, err := fmt.Sscanf(key[strings.LastIndexByte(key, '_')+1:], "%d", &samples[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
 	tensors := b.Tensors()
 	at := slices.IndexFunc(tensors, func(x Tensor) bool { return x.Name == "label" })
 	tensors = tensors[at+1:]
-	wants := richWant(b.Samples())
+	wants := richWant(samples)
 	if len(tensors) != len(wants) {
 		t.Fatalf("%d tensors, want %d", len(tensors), len(wants))
 	}
@@ -221,7 +230,7 @@ func checkRich(t *testing.T, b *Batch) {
 			t.Errorf("%s at %#x", x.Name, at)
 		}
 		if got := numbers(t, x); !slices.Equal(got, w.data) {
-			t.Errorf("%s of %v:\n got %v\nwant %v", x.Name, b.Samples(), got, w.data)
+			t.Errorf("%s of %v:\n got %v\nwant %v", x.Name, samples, got, w.data)
 		}
 	}
 }
@@ -261,6 +270,32 @@ func TestTensorsOfFields(t *testing.T) {
 			}
 			if n != 40 {
 				t.Errorf("%s, %s: %d samples", format, name, n)
+			}
+		}
+	}
+}
+
+// Of shards without an index, too.
+func TestTensorsOfStreams(t *testing.T) {
+	for _, format := range []string{"tar", "tar.gz", "tfrecord"} {
+		dir := t.TempDir()
+		writeShards(t, dir, format, []int{10, 10, 10, 10}, func(n int) sample.Sample { return rich(n, 5).Sample })
+		for _, decode := range []Decode{DecodeImage, DecodeNone} {
+			c := Config{BatchSize: 7, Seed: 3, Shuffle: ShuffleWindow, Window: 16, Ends: EndsExact, Decode: decode, Tensors: richSpecs, Workers: 2}
+			if decode == DecodeImage {
+				c.Transform = crop
+			}
+			n := 0
+			for b, err := range newStream(t, []string{dir}, c).Epoch(context.Background(), 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkRich(t, b)
+				n += b.Len()
+				b.Release()
+			}
+			if n != 40 {
+				t.Errorf("%s: %d samples", format, n)
 			}
 		}
 	}
@@ -672,5 +707,84 @@ func TestTensorConfig(t *testing.T) {
 	}
 	if richSpecs[0].Name != "" {
 		t.Error("the caller's list was changed")
+	}
+}
+
+// prose is a sample of text alone, of numbers and a short text.
+func prose(n, _ int) datasettest.Made {
+	m := datasettest.Made{Label: int64(n % 5)}
+	m.Key = fmt.Sprint("k", n)
+	m.Fields = []sample.Field{
+		{Name: "cls", Data: fmt.Append(nil, n%5)},
+		{Name: "json", Data: fmt.Appendf(nil, `{"caption": "a cat, number %d", "boxes": [[1, 2, 3, %d], [4, 5.5, 6, 7]]}`, n, n)},
+		{Name: "npy", Data: npyFile([]int{n % 7, 3}, make([]float64, n%7*3)...)},
+		{Name: "txt", Data: []byte(caption(n))},
+	}
+	return m
+}
+
+var proseSpecs = []TensorSpec{
+	{Field: "cls"},
+	{Field: "txt", Collate: CollateRagged},
+	{Field: "json", Name: "caption", Kind: KindText, Path: "/caption"},
+	{Field: "json", Name: "boxes", Path: "/boxes", Shape: []int{-1, 4}},
+	{Field: "npy", Shape: []int{-1, 3}, Collate: CollateRagged},
+}
+
+// What is allocated is of the batch, not of its samples: ten times the samples cost next
+// to nothing more.
+func TestTensorAllocations(t *testing.T) {
+	if racing {
+		t.Skip("SKIPPED LOUDLY: under the race detector encoding/json allocates; `make test` counts without it, too")
+	}
+	d := small(t, datasettest.Options{Shards: 8, Samples: 400, Make: prose})
+	perBatch := func(size int) float64 {
+		r := newReader(t, d, Config{BatchSize: size, Decode: DecodeNone, Workers: 2, Tensors: proseSpecs})
+		read := func() {
+			for b, err := range r.Epoch(context.Background(), 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.Release()
+			}
+		}
+		read()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range 5 {
+			read()
+		}
+		runtime.ReadMemStats(&after)
+		return float64(after.Mallocs-before.Mallocs) / 5 / float64(r.Len())
+	}
+	small, large := perBatch(16), perBatch(160)
+	if more := (large - small) / (160 - 16); more > 0.5 {
+		t.Errorf("%.0f allocations for a batch of 16, %.0f for one of 160: %.2f for each sample", small, large, more)
+	}
+}
+
+// What it costs to make tensors of fields, without images.
+func BenchmarkTensors(b *testing.B) {
+	d := datasettest.Write(b, mem.New(), datasettest.Options{Shards: 4, Samples: 1000, Make: prose})
+	for name, specs := range map[string][]TensorSpec{"none": nil, "five": proseSpecs} {
+		b.Run(name, func(b *testing.B) {
+			c := Config{BatchSize: 100, Decode: DecodeNone, Tensors: specs}
+			if specs == nil {
+				c.Fields = []string{"cls", "json", "npy", "txt"}
+			}
+			r := newReader(b, d, c)
+			b.ReportAllocs()
+			samples := 0
+			for b.Loop() {
+				for batch, err := range r.Epoch(context.Background(), 0) {
+					if err != nil {
+						b.Fatal(err)
+					}
+					samples += batch.Len()
+					batch.Release()
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(samples), "ns/sample")
+		})
 	}
 }
