@@ -410,13 +410,13 @@ func (s *sink) put(f *feed, y int, row []uint8, pitch int) {
 			copy(s.plane(c, y), row[c*pitch:])
 		}
 	case s.floats != nil:
-		putTable(s.floats, (*[3][256]float32)(s.table), s, y, row, pitch)
+		putTable(s.floats, (*[3][256]float32)(s.table), s, y, row, pitch, f.level, lookup32)
 	default:
-		putTable(s.halves, (*[3][256]uint16)(s.table16), s, y, row, pitch)
+		putTable(s.halves, (*[3][256]uint16)(s.table16), s, y, row, pitch, f.level, lookup16)
 	}
 }
 
-func putTable[T any](dst []T, table *[3][256]T, s *sink, y int, row []uint8, pitch int) {
+func putTable[T any](dst []T, table *[3][256]T, s *sink, y int, row []uint8, pitch int, level simd.Level, lookup func([]T, []uint8, *[256]T, simd.Level)) {
 	w := s.width
 	y = s.line(y)
 	if s.layout == tensor.NHWC && s.channels == 3 {
@@ -429,12 +429,7 @@ func putTable[T any](dst []T, table *[3][256]T, s *sink, y int, row []uint8, pit
 		return
 	}
 	for c := range s.channels {
-		t := &table[c]
-		out := dst[(c*s.height+y)*w:][:w]
-		in := row[c*pitch:][:w]
-		for x, v := range in {
-			out[x] = t[v]
-		}
+		lookup(dst[(c*s.height+y)*w:][:w], row[c*pitch:][:w], &table[c], level)
 	}
 }
 

@@ -97,3 +97,11 @@ func interleaveGeneric(dst, src []uint8, pitch int) {
 		p[0], p[1], p[2] = r[x], g[x], b[x]
 	}
 }
+
+// lookupGeneric looks bytes up in a table.
+func lookupGeneric[T any](dst []T, src []uint8, table *[256]T) {
+	dst = dst[:len(src)]
+	for i, v := range src {
+		dst[i] = table[v]
+	}
+}

@@ -114,3 +114,23 @@ func interleave(dst, src []uint8, pitch int, level simd.Level) {
 		interleaveGeneric(dst, src, pitch)
 	}
 }
+
+// lookup32 looks bytes up in a table. (AVX2's gathering loads are no faster than Go.)
+func lookup32(dst []float32, src []uint8, table *[256]float32, level simd.Level) {
+	if n := len(src); level == simd.AVX512 && n >= 16 {
+		_ = dst[n-1]
+		lookup32AVX512(&dst[0], &src[0], n, &table[0])
+		return
+	}
+	lookupGeneric(dst, src, table)
+}
+
+// lookup16 does it with elements of 16 bits.
+func lookup16(dst []uint16, src []uint8, table *[256]uint16, level simd.Level) {
+	if n := len(src); level == simd.AVX512 && n >= 32 {
+		_ = dst[n-1]
+		lookup16AVX512(&dst[0], &src[0], n, &table[0])
+		return
+	}
+	lookupGeneric(dst, src, table)
+}

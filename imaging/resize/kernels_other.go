@@ -19,3 +19,11 @@ func deinterleave(dst []uint8, pitch int, src []uint8, _ simd.Level) {
 func interleave(dst, src []uint8, pitch int, _ simd.Level) {
 	interleaveGeneric(dst, src, pitch)
 }
+
+func lookup32(dst []float32, src []uint8, table *[256]float32, _ simd.Level) {
+	lookupGeneric(dst, src, table)
+}
+
+func lookup16(dst []uint16, src []uint8, table *[256]uint16, _ simd.Level) {
+	lookupGeneric(dst, src, table)
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"shardify/imaging"
 	"shardify/imaging/tensor"
@@ -341,6 +342,35 @@ func TestVerticalKernelsOnExtremes(t *testing.T) {
 			}
 			if !bytes.Equal(got, want) {
 				t.Fatalf("%d taps of %v, %d bytes: differs from exact sums", taps, a.weights, n)
+			}
+		}
+	})
+}
+
+// Every byte, at every length that has a tail, without a touch beyond.
+func TestLookupKernels(t *testing.T) {
+	var table32 [256]float32
+	var table16 [256]uint16
+	for i := range table32 {
+		table32[i], table16[i] = float32(i)*1.5-7, uint16(i*257+3)
+	}
+	assembly(t, func(t *testing.T, level simd.Level) {
+		for _, n := range []int{1, 7, 8, 9, 15, 16, 31, 32, 33, 47, 100, 256} {
+			src := guardtest.Bytes(t, n, guardtest.After)
+			raw32, raw16 := guardtest.Bytes(t, 4*n, guardtest.After), guardtest.Bytes(t, 2*n, guardtest.After)
+			out32 := unsafe.Slice((*float32)(unsafe.Pointer(&raw32[0])), n)
+			out16 := unsafe.Slice((*uint16)(unsafe.Pointer(&raw16[0])), n)
+			for first := range 256 {
+				for i := range src {
+					src[i] = uint8(first + i)
+				}
+				lookup32(out32, src, &table32, level)
+				lookup16(out16, src, &table16, level)
+				for i, v := range src {
+					if out32[i] != table32[v] || out16[i] != table16[v] {
+						t.Fatalf("%d bytes: %d is %v, %d", n, v, out32[i], out16[i])
+					}
+				}
 			}
 		}
 	})

@@ -154,3 +154,22 @@ func TestEqualsPillowOnCropsOfPhotographs(t *testing.T) {
 	}
 	compare(t, cases)
 }
+
+// Large scales, where outputs lie far apart, and the order of the passes on both
+// sides of its rule.
+func TestEqualsPillowOnLargeScales(t *testing.T) {
+	var cases []resized
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, scale := range []float64{2.5, 3, 3.5, 4, 4.6, 5, 8, 13, 40} {
+		for f := range filters {
+			sw, sh := 300+r.IntN(341), 300+r.IntN(341)
+			dw, dh := max(1, int(float64(sw)/scale)), max(1, int(float64(sh)/scale))
+			b := Rect{r.Float64() * 9, r.Float64() * 9, float64(sw) - r.Float64()*9, float64(sh) - r.Float64()*9}
+			cases = append(cases,
+				resized{sw, sh, dw, dh, Filter(f), b, false},
+				resized{sw, sh, dw, 1 + dh/3, Filter(f), b, false},
+				resized{sw, sh, 1 + dw/3, dh, Filter(f), b, false})
+		}
+	}
+	compare(t, cases)
+}

@@ -113,3 +113,13 @@ func interleaveAVX2(dst *uint8, src *uint8, pitch int, n int)
 //
 //go:noescape
 func interleaveAVX512(dst *uint8, src *uint8, pitch int, n int)
+
+// lookup32AVX512 looks n >= 16 bytes up in a table of 256.
+//
+//go:noescape
+func lookup32AVX512(dst *float32, src *uint8, n int, table *float32)
+
+// lookup16AVX512 looks n >= 32 bytes up in a table of 256.
+//
+//go:noescape
+func lookup16AVX512(dst *uint16, src *uint8, n int, table *uint16)

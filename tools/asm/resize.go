@@ -32,6 +32,8 @@ func resize(g *gen) {
 	deinterleaveAVX512(g)
 	interleaveAVX2(g)
 	interleaveAVX512(g)
+	lookup32AVX512(g)
+	lookup16AVX512(g)
 }
 
 const verticalSignature = "func(dst, src *uint8, stride, n int, weights *uint8, taps int)"
@@ -828,6 +830,74 @@ func interleaveAVX512(g *gen) {
 		g.VMOVDQU64(zmm[3], at(dst, 64*k))
 	}
 	g.whole("loop", n, 64, map[GPPhysical]int{src: 64, dst: 192}, []GPPhysical{src, dst})
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// lookup32AVX512 has the whole table in 16 registers: a permutation looks up in two
+// of them, and the index's upper bits choose among eight results.
+func lookup32AVX512(g *gen) {
+	g.function("lookup32AVX512", "func(dst *float32, src *uint8, n int, table *float32)",
+		"lookup32AVX512 looks n >= 16 bytes up in a table of 256.")
+	dst, src, n, table := g.load("dst", RDI), g.load("src", RSI), g.load("n", RCX), g.load("table", RDX)
+	for i := range 16 {
+		g.VMOVDQU64(at(table, 64*i), zmm[16+i])
+	}
+	masks := [3]OpmaskPhysical{K1, K2, K3}
+	for i := range masks {
+		g.VMOVDQU64(g.dwords(64, 32<<i), zmm[9+i])
+	}
+	g.Label("loop")
+	g.VPMOVZXBD(at(src, 0), zmm[0])
+	for i, k := range masks {
+		g.VPTESTMD(zmm[9+i], zmm[0], k)
+	}
+	for i := range 8 {
+		g.VMOVDQA64(zmm[0], zmm[1+i])
+		g.VPERMI2D(zmm[17+2*i], zmm[16+2*i], zmm[1+i])
+	}
+	choose(g, masks[:], zmm[1:9], func(ops ...Op) { g.VPBLENDMD(ops...) })
+	g.VMOVDQU64(zmm[1], at(dst, 0))
+	g.whole("loop", n, 16, map[GPPhysical]int{src: 16, dst: 64}, []GPPhysical{src, dst})
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// choose leaves in the first of the registers, for each element, that of the register
+// whose number the masks spell, the lowest bit first.
+func choose(g *gen, masks []OpmaskPhysical, r []VecPhysical, blend func(...Op)) {
+	for i, k := range masks {
+		for j := 0; j+1<<i < len(r); j += 2 << i {
+			blend(r[j+1<<i], r[j], k, r[j])
+		}
+	}
+}
+
+// lookup16AVX512 does it with 16-bit elements, of which a register holds twice as
+// many.
+func lookup16AVX512(g *gen) {
+	g.function("lookup16AVX512", "func(dst *uint16, src *uint8, n int, table *uint16)",
+		"lookup16AVX512 looks n >= 32 bytes up in a table of 256.")
+	dst, src, n, table := g.load("dst", RDI), g.load("src", RSI), g.load("n", RCX), g.load("table", RDX)
+	for i := range 8 {
+		g.VMOVDQU64(at(table, 64*i), zmm[16+i])
+	}
+	masks := [2]OpmaskPhysical{K1, K2}
+	for i := range masks {
+		g.VMOVDQU64(g.words(64, 64<<i), zmm[9+i])
+	}
+	g.Label("loop")
+	g.VPMOVZXBW(at(src, 0), zmm[0])
+	for i, k := range masks {
+		g.VPTESTMW(zmm[9+i], zmm[0], k)
+	}
+	for i := range 4 {
+		g.VMOVDQA64(zmm[0], zmm[1+i])
+		g.VPERMI2W(zmm[17+2*i], zmm[16+2*i], zmm[1+i])
+	}
+	choose(g, masks[:], zmm[1:5], func(ops ...Op) { g.VPBLENDMW(ops...) })
+	g.VMOVDQU64(zmm[1], at(dst, 0))
+	g.whole("loop", n, 32, map[GPPhysical]int{src: 32, dst: 64}, []GPPhysical{src, dst})
 	g.VZEROUPPER()
 	g.RET()
 }
