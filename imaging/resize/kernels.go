@@ -11,21 +11,45 @@ const half = 1 << (precision - 1)
 
 func clip(sum int32) uint8 { return uint8(min(max(sum>>precision, 0), 255)) }
 
-// horizontalGeneric makes rows of samples of rows of samples.
+// horizontalGeneric makes rows of samples of rows of samples, four rows at a time,
+// which share the work for the weights.
 func horizontalGeneric(dst []uint8, dstStride int, src []uint8, stride, rows int, a *axis) {
 	first, count := a.first, a.count[:len(a.first)]
-	for y := range rows {
-		out := dst[y*dstStride:][:len(first)]
-		in := src[y*stride:]
+	y := 0
+	for ; y+4 <= rows; y += 4 {
+		n := len(first)
+		out0, out1, out2, out3 := dst[y*dstStride:][:n], dst[(y+1)*dstStride:][:n], dst[(y+2)*dstStride:][:n], dst[(y+3)*dstStride:][:n]
+		in0, in1, in2, in3 := src[y*stride:], src[(y+1)*stride:], src[(y+2)*stride:], src[(y+3)*stride:]
 		for x := range first {
 			weights := a.weights[x*a.stride:][:count[x]]
-			p := in[first[x]:]
-			sum := int32(half)
-			for ; len(weights) >= 4; weights = weights[4:] {
-				w, v := (*[4]int32)(weights), (*[4]uint8)(p)
-				sum += w[0]*int32(v[0]) + w[1]*int32(v[1]) + w[2]*int32(v[2]) + w[3]*int32(v[3])
-				p = p[4:]
+			at, n := int(first[x]), len(weights)
+			p0, p1, p2, p3 := in0[at:][:n], in1[at:][:n], in2[at:][:n], in3[at:][:n]
+			s0, s1, s2, s3 := int32(half), int32(half), int32(half), int32(half)
+			i := 0
+			for ; i+4 <= n; i += 4 {
+				w := (*[4]int32)(weights[i:])
+				v0, v1, v2, v3 := (*[4]uint8)(p0[i:]), (*[4]uint8)(p1[i:]), (*[4]uint8)(p2[i:]), (*[4]uint8)(p3[i:])
+				s0 += w[0]*int32(v0[0]) + w[1]*int32(v0[1]) + w[2]*int32(v0[2]) + w[3]*int32(v0[3])
+				s1 += w[0]*int32(v1[0]) + w[1]*int32(v1[1]) + w[2]*int32(v1[2]) + w[3]*int32(v1[3])
+				s2 += w[0]*int32(v2[0]) + w[1]*int32(v2[1]) + w[2]*int32(v2[2]) + w[3]*int32(v2[3])
+				s3 += w[0]*int32(v3[0]) + w[1]*int32(v3[1]) + w[2]*int32(v3[2]) + w[3]*int32(v3[3])
 			}
+			for ; i < n; i++ {
+				w := weights[i]
+				s0 += w * int32(p0[i])
+				s1 += w * int32(p1[i])
+				s2 += w * int32(p2[i])
+				s3 += w * int32(p3[i])
+			}
+			out0[x], out1[x], out2[x], out3[x] = clip(s0), clip(s1), clip(s2), clip(s3)
+		}
+	}
+	for ; y < rows; y++ {
+		out, in := dst[y*dstStride:][:len(first)], src[y*stride:]
+		for x := range first {
+			weights := a.weights[x*a.stride:][:count[x]]
+			p := in[first[x]:][:len(weights)]
+			sum := int32(half)
 			for i, w := range weights {
 				sum += w * int32(p[i])
 			}

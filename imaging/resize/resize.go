@@ -10,6 +10,14 @@
 //     crop's edges: pass [Crop] of the image, and [Full] of that. The image is not
 //     copied.
 //
+// ResizeInto writes the result where it belongs in a batch: bytes or normalised
+// floats, channels last or first, mirrored if asked.
+//
+// A decoder that makes an image row by row needs no memory for it: Begin says which
+// rows and columns are needed, Columns which of them come, Room gives memory for the
+// next rows, and Push takes them from there and writes each output row as soon as the
+// last row that it needs has come.
+//
 // # Method
 //
 // As Pillow 13.0: for each axis, the weights of every output sample are computed
