@@ -178,6 +178,7 @@ func TestCacheHeals(t *testing.T) {
 		want := epochOf(t, newReader(t, d, c), 0)
 		// The middle of a field of each shard, and of each index, comes wrong once.
 		once := &spoilAt{Store: d.Store(), at: map[string]int64{}}
+		fields := 0 // of the damaged samples
 		for i := range d.Manifest().Splits[0].Shards {
 			sh := &d.Manifest().Splits[0].Shards[i]
 			rows, err := d.Rows(context.Background(), sh)
@@ -185,6 +186,7 @@ func TestCacheHeals(t *testing.T) {
 				t.Fatal(err)
 			}
 			once.at[sh.Name], once.at[sh.Index.Name] = rows[4].Offset+rows[4].Size*2/3, 50
+			fields += len(rows[4].Fields)
 		}
 		other, err := dataset.New(once, d.Manifest())
 		if err != nil {
@@ -197,7 +199,10 @@ func TestCacheHeals(t *testing.T) {
 				t.Errorf("epoch %d: other batches", epoch)
 			}
 			if epoch == 0 {
-				if s := r.Stats(); s.Rereads != 8 || len(once.at) != 0 {
+				// Fields that are parsed out of one record may all have met the damage
+				// before the first of them has healed it.
+				most := int64(fields + len(d.Manifest().Splits[0].Shards))
+				if s := r.Stats(); s.Rereads < 8 || s.Rereads > most || len(once.at) != 0 {
 					t.Errorf("%d places are whole, %d read again", len(once.at), s.Rereads)
 				}
 			}
