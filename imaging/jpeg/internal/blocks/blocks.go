@@ -186,6 +186,7 @@ func (m *Memory) Shape(s *Strip, f *Frame, w Window, rows int) {
 		s.Plane[c].Stride = stride
 		blocks += stride * rows * p.V
 	}
+	blocks += s.Plane[f.N-1].Stride // for Crop
 	m.coef = coefs(m.coef, 64*blocks)
 	if blocks > cap(m.last) {
 		m.last = make([]uint8, blocks)
@@ -198,6 +199,17 @@ func (m *Memory) Shape(s *Strip, f *Frame, w Window, rows int) {
 		s.Plane[c].Last = m.last[at : at+n]
 		at += n
 	}
+}
+
+// Crop makes of a strip that was shaped, or cropped, the part that shows window w.
+func (s *Strip) Crop(f *Frame, w Window) {
+	for c := range f.N {
+		p, k := &s.Plane[c], &f.Component[c]
+		at := (w.Y0-s.Y0)*k.V*p.Stride + (w.X0-s.X0)*k.H
+		end := at + (w.Y1-w.Y0)*k.V*p.Stride // in the last row, beyond the plane
+		p.Coef, p.Last = p.Coef[64*at:64*end], p.Last[at:end]
+	}
+	s.Window = w
 }
 
 // coefs returns s with length n, new memory aligned to 64 bytes.

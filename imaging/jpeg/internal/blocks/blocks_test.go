@@ -56,6 +56,18 @@ func TestShape(t *testing.T) {
 			}
 		}
 	}
+	// A crop reads on into what follows.
+	w := Window{3, 1, 4, 2}
+	s.Y1 = 2
+	whole := s
+	s.Crop(f, w)
+	for c := range 3 {
+		p, q, k := &s.Plane[c], &whole.Plane[c], &f.Component[c]
+		at := k.V*q.Stride + 2*k.H
+		if s.Window != w || p.Stride != q.Stride || len(p.Last) != k.V*p.Stride || len(p.Coef) != 64*len(p.Last) || &p.Coef[0] != &q.Coef[64*at] || &p.Last[0] != &q.Last[at] {
+			t.Errorf("plane %d is cropped wrongly", c)
+		}
+	}
 	if n := testing.AllocsPerRun(10, func() { m.Shape(&s, f, Window{0, 0, 2, 1}, 1) }); n != 0 {
 		t.Errorf("%v allocations in memory that is large enough", n)
 	}

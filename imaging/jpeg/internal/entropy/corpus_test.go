@@ -182,7 +182,7 @@ func TestDamaged(t *testing.T) {
 			// place, of which it mostly makes an error; we keep what came before. And
 			// what follows the only scan cannot spoil pixels that libjpeg's callers
 			// have before it looks at that.
-			if d.inside && err == nil {
+			if d.Inside && err == nil {
 				continue
 			}
 			var malformed *fault.FormatError

@@ -3,8 +3,8 @@
 // (package blocks).
 //
 // Call [Decoder.ReadHeader], look at the frame, then [Decoder.Begin] with the
-// window of MCUs that is wanted. [Group.Decode] decodes the files of several
-// decoders at once: a Huffman code's length has to be known before the next can be
+// window of MCUs that is wanted. [Group.Decode] decodes several files
+// at once: a Huffman code's length has to be known before the next can be
 // looked up, so that one stream leaves most of a processor idle, and four keep it
 // busy. Files with entries ([Seek], restart markers) make several streams each.
 //
@@ -129,14 +129,14 @@ func (d *Decoder) take() *strand {
 }
 
 // more prepares the next part of a strand. It returns false if there is none; what
-// the strand has finished is then given to sink.
-func (d *Decoder) more(t *strand, sink func(*blocks.Strip) error) (bool, error) {
+// the strand has finished then goes to g's source.
+func (d *Decoder) more(t *strand, g *Group, file int) (bool, error) {
 	for {
 		if t.next(d.stop(t.row)) {
 			return true, nil
 		}
 		if d.entries != nil {
-			return false, d.deliver(t, sink)
+			return false, d.deliver(t, g, file)
 		}
 		row := t.row
 		t.row, t.column = row+1, 0
@@ -149,7 +149,7 @@ func (d *Decoder) more(t *strand, sink func(*blocks.Strip) error) (bool, error) 
 			d.trailer()
 		}
 		d.strip.Window = blocks.Window{X0: d.window.X0, X1: d.window.X1, Y0: row, Y1: row + 1}
-		if err := sink(&d.strip); err != nil {
+		if err := g.source.Strip(file, &d.strip); err != nil {
 			return false, err
 		}
 		if d.given = row + 1; d.given == d.window.Y1 {
@@ -168,8 +168,8 @@ func (d *Decoder) stop(row int) int {
 	return wide
 }
 
-// deliver gives the rows that are ready to sink, in order.
-func (d *Decoder) deliver(t *strand, sink func(*blocks.Strip) error) error {
+// deliver gives the rows that are ready to g's source, in order.
+func (d *Decoder) deliver(t *strand, g *Group, file int) error {
 	_, high := d.mcus()
 	if t.row+1 == high && t.column == t.wide {
 		t.end()
@@ -182,7 +182,7 @@ func (d *Decoder) deliver(t *strand, sink func(*blocks.Strip) error) error {
 	for d.given < d.opened && d.ring[d.given%rows].ready {
 		a := &d.ring[d.given%rows]
 		a.ready = false
-		if err := sink(&a.strip); err != nil {
+		if err := g.source.Strip(file, &a.strip); err != nil {
 			return err
 		}
 		d.given++
@@ -301,19 +301,8 @@ func (d *Decoder) whole(w blocks.Window) error {
 		d.smooth()
 	}
 	d.window = w
-	d.crop()
+	d.strip.Crop(&d.Frame, w)
 	return nil
-}
-
-// crop makes the strip, which is all of the image, the window of it.
-func (d *Decoder) crop() {
-	w := d.window
-	for c := range d.Frame.N {
-		p, f := &d.strip.Plane[c], &d.Frame.Component[c]
-		at := w.Y0*f.V*p.Stride + w.X0*f.H
-		p.Coef, p.Last = p.Coef[64*at:], p.Last[at:]
-	}
-	d.strip.Window = w
 }
 
 // codedTwice is what libjpeg lets pass: it lays the second scan over the first.

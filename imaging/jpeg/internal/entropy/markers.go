@@ -88,6 +88,8 @@ type File struct {
 	JFIF        bool
 	// Restart is the number of MCUs between restart markers, 0 for none.
 	Restart int
+	// Inside says that the file ended inside a marker segment.
+	Inside bool
 	Faults
 
 	framed    bool
@@ -102,8 +104,7 @@ type File struct {
 
 	pos    int  // where reading goes on
 	marker byte // a marker that was met before pos and not yet dealt with; or 0
-	ended  bool // the file ended where a marker was wanted,
-	inside bool // and inside of one's segment
+	ended  bool // the file ended where a marker was wanted
 	scan   scan // the last one read
 	scans  int
 	icc    int // APP2 segments of a profile
@@ -257,7 +258,7 @@ func (f *File) nextScan() (bool, error) {
 
 // cut ends the markers where the file ends inside of one.
 func (f *File) cut() (bool, error) {
-	f.pos, f.marker, f.ended, f.inside = len(f.Data), mEOI, true, true
+	f.pos, f.marker, f.ended, f.Inside = len(f.Data), mEOI, true, true
 	return false, nil
 }
 

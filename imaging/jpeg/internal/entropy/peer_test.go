@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"shardify/imaging/jpeg/internal/blocks"
@@ -97,10 +98,8 @@ func window(d *Decoder, w blocks.Window, seek *Seek) ([][]int16, error) {
 		return nil, err
 	}
 	planes := make([][]int16, d.Frame.N)
-	var g Group
 	next := w.Y0
-	var errs [1]error
-	g.Decode([]*Decoder{d}, errs[:], func(_ int, s *blocks.Strip) error {
+	errs := decode(new(Group), []*Decoder{d}, func(_ int, s *blocks.Strip) error {
 		if s.X0 != w.X0 || s.X1 != w.X1 || s.Y0 != next {
 			return fmt.Errorf("a strip %+v after row %d of %+v", s.Window, next, w)
 		}
@@ -131,6 +130,43 @@ func window(d *Decoder, w blocks.Window, seek *Seek) ([][]int16, error) {
 		errs[0] = fmt.Errorf("the window ends at row %d, not %d", next, w.Y1)
 	}
 	return planes, errs[0]
+}
+
+// list is a source of decoders that have begun.
+type list struct {
+	ds    []*Decoder
+	next  int
+	strip func(i int, s *blocks.Strip) error
+	errs  []error
+}
+
+func (l *list) Next() (int, *Decoder) {
+	if l.next == len(l.ds) {
+		return 0, nil
+	}
+	l.next++
+	return l.next - 1, l.ds[l.next-1]
+}
+
+func (l *list) Strip(i int, s *blocks.Strip) error { return l.strip(i, s) }
+
+func (l *list) End(i int, err error) {
+	if l.ds[i] == nil {
+		panic("a file ends twice")
+	}
+	l.ds[i], l.errs[i] = nil, err
+}
+
+// decode decodes what several decoders have begun, and returns their errors.
+func decode(g *Group, ds []*Decoder, strip func(i int, s *blocks.Strip) error) []error {
+	l := &list{ds: slices.Clone(ds), strip: strip, errs: make([]error, len(ds))}
+	g.Decode(l)
+	for i, d := range l.ds {
+		if d != nil {
+			l.errs[i] = fmt.Errorf("file %d did not end", i)
+		}
+	}
+	return l.errs
 }
 
 // line is what libjpeg would print.
@@ -213,7 +249,6 @@ func BenchmarkPhotographs(b *testing.B) {
 			for i := range ds {
 				ds[i] = new(Decoder)
 			}
-			errs := make([]error, len(ds))
 			n := 0
 			for b.Loop() {
 				for _, d := range ds {
@@ -231,8 +266,7 @@ func BenchmarkPhotographs(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				g.Decode(ds, errs, sink)
-				if err := errors.Join(errs...); err != nil {
+				if err := errors.Join(decode(&g, ds, sink)...); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -87,14 +87,21 @@ func (d *Decoder) MakeSeek(every int) (*Seek, error) {
 			}
 			s.points = append(s.points, p)
 			t.decode(min(x+step, s.wide))
+			if d.Count > 0 {
+				return nil, d.noPoints()
+			}
 		}
 	}
 	t.end()
 	d.trailer()
 	if d.Count > 0 {
-		return nil, fmt.Errorf("jpeg: a damaged file has no seek points: %v", d.First)
+		return nil, d.noPoints()
 	}
 	return s, nil
+}
+
+func (d *Decoder) noPoints() error {
+	return fmt.Errorf("jpeg: a damaged file has no seek points: %v", d.First)
 }
 
 // stuffed returns how many bytes of data make n bytes without stuffing.

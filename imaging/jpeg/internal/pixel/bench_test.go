@@ -54,18 +54,12 @@ func photographs(b *testing.B, n int) []photo {
 		if err := d.Begin(blocks.Window{X1: x, Y1: y}, nil); err != nil {
 			b.Fatal(err)
 		}
-		var errs [1]error
-		new(entropy.Group).Decode([]*entropy.Decoder{&d}, errs[:], func(_ int, s *blocks.Strip) error {
-			c := *s
-			for i := range d.Frame.N {
-				c.Plane[i].Coef = slices.Clone(s.Plane[i].Coef)
-			}
-			p.strips = append(p.strips, c)
-			return nil
-		})
-		if errs[0] != nil {
-			b.Fatal(errs[0])
+		c := &collector{d: &d, p: &p}
+		new(entropy.Group).Decode(c)
+		if c.err != nil {
+			b.Fatal(c.err)
 		}
+		p.frame = d.Frame       // with its quantisation
 		if len(p.strips) != y { // a progressive one
 			continue
 		}
@@ -79,6 +73,33 @@ func photographs(b *testing.B, n int) []photo {
 	}
 	return photos
 }
+
+// collector is a source of one file, whose strips it copies.
+type collector struct {
+	d    *entropy.Decoder
+	p    *photo
+	done bool
+	err  error
+}
+
+func (c *collector) Next() (int, *entropy.Decoder) {
+	if c.done {
+		return 0, nil
+	}
+	c.done = true
+	return 0, c.d
+}
+
+func (c *collector) Strip(_ int, s *blocks.Strip) error {
+	t := *s
+	for i := range c.p.frame.N {
+		t.Plane[i].Coef = slices.Clone(s.Plane[i].Coef)
+	}
+	c.p.strips = append(c.p.strips, t)
+	return nil
+}
+
+func (c *collector) End(_ int, err error) { c.err = err }
 
 // crop is roughly torchvision's RandomResizedCrop(224).
 func crop(r *rand.Rand, w, h int) Spec {

@@ -1,0 +1,446 @@
+package jpeg
+
+import (
+	"errors"
+	"fmt"
+
+	"shardify/imaging/internal/fault"
+	"shardify/imaging/internal/raster"
+	"shardify/imaging/jpeg/internal/blocks"
+	"shardify/imaging/jpeg/internal/entropy"
+	"shardify/imaging/jpeg/internal/pixel"
+	"shardify/imaging/resize"
+	"shardify/imaging/tensor"
+)
+
+// Color is what comes out of a decoder.
+type Color int
+
+const (
+	// ToRGB is Pillow's convert("RGB"): of grey files, three equal channels; of CMYK
+	// files (255-C)(255-K)/255 and so on.
+	ToRGB Color = iota
+	// ToGray is one channel: the luma of YCbCr and grey files; of others, Pillow's
+	// convert("L").
+	ToGray
+	// ToYCbCr is luma and chroma as they are stored, upsampled; only for YCbCr and
+	// grey files.
+	ToYCbCr
+)
+
+// Policy says what to do with a file that is damaged, but not so that libjpeg would
+// give up.
+type Policy int
+
+const (
+	// Refuse decodes nothing further once damage is met: the error is a
+	// *DamagedError, and there are no pixels.
+	Refuse Policy = iota
+	// Keep makes the pixels that libjpeg would show, and gives the *DamagedError
+	// with them.
+	Keep
+)
+
+// Options say what to decode, and how. The zero value decodes the whole image to
+// RGB as Pillow does.
+type Options struct {
+	Color Color `json:"color,omitempty"`
+	// Scale is 1, 2, 4 or 8: the image is made by it smaller in each direction,
+	// rounded up, in the inverse DCT, as libjpeg does it and Pillow's draft mode.
+	// It is much quicker, and smooths as a box filter of that size. 0 means 1.
+	Scale int `json:"scale,omitempty"`
+	// Orient turns the image upright as its EXIF orientation asks for.
+	Orient bool `json:"orient,omitempty"`
+	// X, Y, Width and Height are the region that is wanted: a rectangle of the
+	// image as it is after Scale and Orient. A Width of 0 is all of it. It comes
+	// out as that part of the whole image would, byte for byte.
+	X      int `json:"x,omitempty"`
+	Y      int `json:"y,omitempty"`
+	Width  int `json:"width,omitempty"`
+	Height int `json:"height,omitempty"`
+	// MaxPixels is the largest width times height of a file that is decoded; 0
+	// means Pillow's bound, about 179 million. Baseline files take memory for some
+	// rows, progressive ones and others with several scans up to 8 bytes a pixel.
+	MaxPixels int64 `json:"max_pixels,omitempty"`
+	// Damaged says what to do with damaged files.
+	Damaged Policy `json:"damaged,omitempty"`
+}
+
+// Validate reports every fault of the options.
+func (o *Options) Validate() error {
+	var faults []error
+	if o.Color < ToRGB || o.Color > ToYCbCr {
+		faults = append(faults, fmt.Errorf("jpeg: no colour has the number %d", int(o.Color)))
+	}
+	switch o.Scale {
+	case 0, 1, 2, 4, 8:
+	default:
+		faults = append(faults, fmt.Errorf("jpeg: scale is %d; want 1, 2, 4 or 8", o.Scale))
+	}
+	if o.X < 0 || o.Y < 0 || o.Width < 0 || o.Height < 0 || (o.Width == 0) != (o.Height == 0) || o.Width == 0 && (o.X != 0 || o.Y != 0) {
+		faults = append(faults, fmt.Errorf("jpeg: the region of %d x %d at (%d, %d) makes no sense", o.Width, o.Height, o.X, o.Y))
+	}
+	if o.MaxPixels < 0 {
+		faults = append(faults, fmt.Errorf("jpeg: max_pixels is %d; want 0 for the default of %d, or more", o.MaxPixels, int64(raster.DefaultMaxPixels)))
+	}
+	if o.Damaged != Refuse && o.Damaged != Keep {
+		faults = append(faults, fmt.Errorf("jpeg: no policy has the number %d", int(o.Damaged)))
+	}
+	return errors.Join(faults...)
+}
+
+// Job is one file to decode. Data is neither changed nor kept.
+type Job struct {
+	Data []byte
+	// Seek has the file's seek points, nil for none.
+	Seek *Seek
+	Options
+
+	// One of these takes the pixels. Image takes RGB; it gets the region's
+	// dimensions, in the memory it has where that is enough. Target is a place in
+	// a batch, for one channel or three.
+	Image  *raster.Image
+	Target resize.Target
+	// Task is how the region becomes the Target; its SourceWidth and SourceHeight
+	// are filled in. With a Width of 0 the Target has the region's dimensions.
+	Task resize.Task
+
+	// Err is nil if the pixels are there. After another error than a
+	// *DamagedError under the policy Keep, Image and Target hold nothing of use.
+	Err error
+}
+
+// Decoder decodes files. It keeps its memory between them: once it has seen the
+// largest, it allocates nothing. Its zero value is ready; one goroutine may use it
+// at a time.
+type Decoder struct {
+	group entropy.Group
+	slot  [entropy.Files]*slot
+	jobs  []Job
+	next  int
+	one   [1]Job
+}
+
+// slot is a file on its way through both halves.
+type slot struct {
+	entropy entropy.Decoder
+	pixel   pixel.Decoder
+	job     *Job
+	again   bool // the job is to be decoded again, without entries
+
+	// Where rows cannot go straight to their place: an image that must be turned
+	// over is made whole first, then turned.
+	stored, upright raster.Image
+	turn            int // the orientation to undo, 1 for none
+	resizer         resize.Resizer
+}
+
+// Decode decodes one file into dst, which gets the region's dimensions.
+func (d *Decoder) Decode(data []byte, dst *raster.Image, o Options) error {
+	d.one[0] = Job{Data: data, Options: o, Image: dst}
+	d.DecodeAll(d.one[:])
+	err := d.one[0].Err
+	d.one[0] = Job{}
+	return err
+}
+
+// DecodeAll decodes all jobs, and sets their Err. Several are decoded at once, in one
+// goroutine, since that takes less time than one after the other: pass at least
+// four files, or files with seek points.
+func (d *Decoder) DecodeAll(jobs []Job) {
+	d.jobs, d.next = jobs, 0
+	d.group.Decode((*source)(d))
+	d.jobs = nil
+	for _, s := range d.slot {
+		if s != nil {
+			s.job = nil
+		}
+	}
+}
+
+// source is the Decoder as the entropy layer sees it.
+type source Decoder
+
+// Next begins the next job.
+func (d *source) Next() (int, *entropy.Decoder) {
+	for i := range d.slot {
+		if s := d.slot[i]; s != nil && s.again {
+			s.again = false
+			if s.job.Err = s.begin(entropy.Plain); s.job.Err == nil {
+				return i, &s.entropy
+			}
+			s.job = nil
+		}
+	}
+	free := 0
+	for d.slot[free] != nil && d.slot[free].job != nil {
+		free++
+	}
+	if d.slot[free] == nil {
+		d.slot[free] = new(slot)
+	}
+	s := d.slot[free]
+	for d.next < len(d.jobs) {
+		s.job = &d.jobs[d.next]
+		d.next++
+		var points *entropy.Seek
+		if s.job.Seek != nil {
+			points = &s.job.Seek.points
+		}
+		if s.job.Err = s.begin(points); s.job.Err == nil {
+			return free, &s.entropy
+		}
+	}
+	s.job = nil
+	return 0, nil
+}
+
+// Strip passes blocks on to the pixel layer.
+func (d *source) Strip(i int, b *blocks.Strip) error {
+	s := d.slot[i]
+	if s.job.Damaged == Refuse && s.entropy.Count > 0 {
+		return errDamaged
+	}
+	return s.pixel.Strip(b)
+}
+
+var errDamaged = errors.New("damaged")
+
+// End ends a job.
+func (d *source) End(i int, err error) {
+	s := d.slot[i]
+	if errors.Is(err, entropy.ErrSeek) {
+		s.again = true
+		return
+	}
+	if err == nil || errors.Is(err, errDamaged) {
+		err = s.damage()
+	}
+	if s.turn != 1 && (err == nil || s.job.Damaged == Keep) {
+		if e := s.place(); e != nil {
+			err = e
+		}
+	}
+	s.job.Err = err
+	s.job = nil
+}
+
+const insideSegment = "a marker segment between scans"
+
+// damage returns the error for the damage that was met.
+func (s *slot) damage() error {
+	f := &s.entropy.Faults
+	if f.Count == 0 {
+		return nil
+	}
+	e := &DamagedError{Count: f.Count, Row: -1}
+	if f.First.Row >= 0 {
+		e.Row = f.First.Row * 8 * s.entropy.Frame.MaxV
+	}
+	if f.First.Kind == entropy.Ended {
+		where := "the image data"
+		if s.entropy.Inside {
+			where = insideSegment
+		}
+		e.Err = fault.Truncated("jpeg", where, len(s.job.Data))
+	} else {
+		e.Err = fault.Malformed("jpeg", f.First.Offset, f.First.Kind.String())
+	}
+	return e
+}
+
+// begin reads the header, checks what is wanted, and begins both halves.
+func (s *slot) begin(points *entropy.Seek) error {
+	j := s.job
+	if err := j.Validate(); err != nil {
+		return err
+	}
+	e := &s.entropy
+	if err := e.ReadHeader(j.Data); err != nil {
+		return err
+	}
+	if err := e.Supported(); err != nil {
+		return err
+	}
+	f := &e.Frame
+	if f.Precision != 8 {
+		return &UnsupportedError{Format: "jpeg", Msg: fmt.Sprintf("%d bits a sample", f.Precision)}
+	}
+	limit := j.MaxPixels
+	if limit == 0 {
+		limit = raster.DefaultMaxPixels
+	}
+	if int64(f.Height) > limit/int64(f.Width) {
+		return fmt.Errorf("jpeg: %w: %d x %d; the bound (max_pixels) is %d", ErrTooLarge, f.Width, f.Height, limit)
+	}
+	// A block takes at least a bit.
+	if x, y := f.MCUs(); j.Damaged == Refuse && int64(x)*int64(y) > 8*int64(len(j.Data)) {
+		return fault.Truncated("jpeg", "the image data, which cannot hold all of its pixels", len(j.Data))
+	}
+	spec := pixel.Spec{Color: [...]pixel.Color{ToRGB: pixel.RGB, ToGray: pixel.Gray, ToYCbCr: pixel.YCbCr}[j.Color], Size: 8}
+	if j.Scale > 1 {
+		spec.Size = 8 / j.Scale
+	}
+	target, err := s.arrange(&spec)
+	if err != nil {
+		return err
+	}
+	w, err := s.pixel.Begin(f, spec, target)
+	if err != nil {
+		return err
+	}
+	if points != nil && points != entropy.Plain && !points.Fits(e) {
+		points = nil
+	}
+	return e.Begin(w, points)
+}
+
+// arrange works out which stored pixels are wanted and where they go, which the
+// spec and the target then say.
+func (s *slot) arrange(spec *pixel.Spec) (resize.Target, error) {
+	j, f := s.job, &s.entropy.Frame
+	turn := 1
+	if j.Orient {
+		turn = s.entropy.Orientation
+	}
+	// The image's dimensions as stored, then upright, and the region in these.
+	w, h := pixel.Scaled(f.Width, spec.Size), pixel.Scaled(f.Height, spec.Size)
+	if turn >= 5 {
+		w, h = h, w
+	}
+	x, y, width, height := j.X, j.Y, j.Width, j.Height
+	if width == 0 {
+		width, height = w, h
+	}
+	if width > w-x || height > h-y {
+		return resize.Target{}, fmt.Errorf("jpeg: the region of %d x %d at (%d, %d) does not lie within the image of %d x %d", width, height, x, y, w, h)
+	}
+	// The same region as stored.
+	right, bottom := w-x-width, h-y-height
+	left, top := x, y
+	switch turn {
+	case 2:
+		left = right
+	case 3:
+		left, top = right, bottom
+	case 4:
+		top = bottom
+	case 5:
+		left, top = y, x
+	case 6:
+		left, top = y, right
+	case 7:
+		left, top = bottom, right
+	case 8:
+		left, top = bottom, x
+	}
+	wide, high := width, height
+	if turn >= 5 {
+		wide, high = high, wide
+	}
+	spec.X, spec.Y, spec.Width, spec.Height = left, top, wide, high
+
+	if j.Image != nil {
+		if j.Color == ToGray {
+			return resize.Target{}, errors.New("jpeg: an Image takes three channels; decode grey into a Target")
+		}
+		j.Image.Reset(width, height)
+	}
+	s.turn = 1
+	scaled := j.Image == nil && (j.Task.Width != 0 || j.Task.Height != 0)
+	switch {
+	case turn == 1:
+	case turn <= 4 && !scaled:
+		spec.Task.FlipX, spec.Task.FlipY = turn == 2 || turn == 3, turn == 3 || turn == 4
+		spec.Task.Width, spec.Task.Height = wide, high
+		spec.Task.Part = resize.Rect{X1: float64(wide), Y1: float64(high)}
+		spec.Task.SourceWidth, spec.Task.SourceHeight = wide, high
+	default:
+		s.turn = turn
+		s.stored.Reset(wide, high)
+		s.upright.Reset(width, height)
+		return whole(&s.stored, s.channels()), nil
+	}
+	if j.Image != nil {
+		return whole(j.Image, 3), nil
+	}
+	if scaled {
+		spec.Task = j.Task
+	}
+	return j.Target, nil
+}
+
+// channels is how many the job has.
+func (s *slot) channels() int {
+	if s.job.Color == ToGray {
+		return 1
+	}
+	return 3
+}
+
+// whole is an image as a target; one channel takes a third of it.
+func whole(m *raster.Image, channels int) resize.Target {
+	return resize.Target{Width: m.Width, Height: m.Height, Channels: channels, Layout: tensor.NHWC, Uint8: m.Pix[:channels*m.Width*m.Height]}
+}
+
+// place turns the stored image upright and brings it to its target.
+func (s *slot) place() error {
+	j, n := s.job, s.channels()
+	to := &s.upright
+	if j.Image != nil {
+		to = j.Image
+	}
+	rotate(to, &s.stored, s.turn, n)
+	if j.Image != nil {
+		return nil
+	}
+	task := j.Task
+	if task.Width == 0 && task.Height == 0 {
+		task.Width, task.Height = to.Width, to.Height
+		task.Part = resize.Full(to)
+	}
+	if n == 1 {
+		spread(to)
+	}
+	return s.resizer.ResizeInto(j.Target, to, task)
+}
+
+// rotate undoes an orientation: the pixels of m, of n channels, go to dst, which has
+// the dimensions for them.
+func rotate(dst, m *raster.Image, orientation, n int) {
+	w, h := m.Width, m.Height
+	row := n * dst.Width
+	for y := range h {
+		// The first pixel's place, and the step to the next one's.
+		var at, step int
+		switch orientation {
+		case 2:
+			at, step = y*row+n*(w-1), -n
+		case 3:
+			at, step = (h-1-y)*row+n*(w-1), -n
+		case 4:
+			at, step = (h-1-y)*row, n
+		case 5:
+			at, step = n*y, row
+		case 6:
+			at, step = n*(h-1-y), row
+		case 7:
+			at, step = (w-1)*row+n*(h-1-y), -row
+		case 8:
+			at, step = (w-1)*row+n*y, -row
+		}
+		line := m.Pix[n*w*y:][:n*w]
+		for x := 0; x < len(line); x += n {
+			copy(dst.Pix[at:at+n], line[x:x+n])
+			at += step
+		}
+	}
+}
+
+// spread makes three channels of the one that an image holds.
+func spread(m *raster.Image) {
+	for i := m.Width*m.Height - 1; i >= 0; i-- {
+		v := m.Pix[i]
+		m.Pix[3*i], m.Pix[3*i+1], m.Pix[3*i+2] = v, v, v
+	}
+}
