@@ -46,6 +46,7 @@ type Dataset struct {
 	store    store.Store
 	manifest *index.Manifest
 	format   formats.Format
+	frames   *compress.Frames // of Share
 }
 
 // Open reads and validates the manifest of the data set in st. That costs O(shards).
@@ -75,6 +76,14 @@ func New(st store.Store, m *index.Manifest) (*Dataset, error) {
 		return nil, fmt.Errorf("data set %s: %w", st.URL(), err)
 	}
 	return &Dataset{store: st, manifest: m, format: f}, nil
+}
+
+// Share returns the data set with memory that all its compressed shards decode into, also
+// together with other data sets. Otherwise each open one has its own.
+func (d *Dataset) Share(frames *compress.Frames) *Dataset {
+	shared := *d
+	shared.frames = frames
+	return &shared
 }
 
 // explainMissing says what a store without a manifest is. It looks at a bounded
@@ -215,7 +224,7 @@ func (d *Dataset) OpenShard(ctx context.Context, sh *index.Shard) (*ShardFile, e
 		o.Close()
 		return nil, err
 	}
-	raw, err := openRaw(ctx, d.format, o)
+	raw, err := openRaw(ctx, d.format, o, d.frames)
 	if err != nil {
 		o.Close()
 		return nil, fmt.Errorf("shard %s: %w", d.path(sh.Name), err)
@@ -277,6 +286,15 @@ func (f *ShardFile) ReadField(ctx context.Context, row *index.Row, field *index.
 	frame, err := f.read(ctx, row.Offset, row.Size, buf)
 	if err != nil {
 		return nil, where(err)
+	}
+	return f.ParseField(frame, row, field)
+}
+
+// ParseField is ReadField of a sample whose bytes, frame, have been read already. The
+// content points into frame.
+func (f *ShardFile) ParseField(frame []byte, row *index.Row, field *index.FieldRow) ([]byte, error) {
+	where := func(err error) error {
+		return fmt.Errorf("sample %q field %q at %d: %w", row.Key, field.Name, field.Offset, err)
 	}
 	s, err := f.d.format.Container.Parse(frame, row.Offset)
 	if err != nil {

@@ -18,11 +18,11 @@ type rawReader interface {
 }
 
 // openRaw opens the container in an object.
-func openRaw(ctx context.Context, f formats.Format, o store.Object) (rawReader, error) {
+func openRaw(ctx context.Context, f formats.Format, o store.Object, frames *compress.Frames) (rawReader, error) {
 	if f.Compression == compress.None {
 		return o, nil
 	}
-	return compress.NewSourceReader(ctx, o, o.Info().Size, f.Compression)
+	return compress.NewSourceReader(ctx, o, o.Info().Size, f.Compression, frames)
 }
 
 // streamRaw reads the container in r front to back.

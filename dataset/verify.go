@@ -484,7 +484,7 @@ func (c *shardCheck) checked(row *index.Row) {
 // apart goes on behind a place where a compressed container cannot be read, by the
 // seek table, if there is one: damage of one frame is not that of the next.
 func (c *shardCheck) apart(ctx context.Context, o store.Object, rows []index.Row) {
-	raw, err := openRaw(ctx, c.v.d.format, o)
+	raw, err := openRaw(ctx, c.v.d.format, o, nil)
 	z, ok := raw.(compress.SourceReader)
 	if err != nil || !ok || z.Size() < 0 {
 		c.lost(rows)

@@ -145,7 +145,7 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 	}
 	read := func(c *column, name string) ([]byte, error) {
 		field := index.FieldRow{Name: name, Offset: c.offset[row], Size: c.size[row], CRC32C: c.crc[row]}
-		data, err := w.readField(f.file, s.shard, &whole, &field, nil)
+		data, err := w.readField(f.file, s.shard, &whole, &field)
 		if err != nil {
 			err = w.atFault(s.shard, name, field.Offset, err, fault)
 		}

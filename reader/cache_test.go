@@ -298,7 +298,7 @@ func TestCacheMemory(t *testing.T) {
 	without := newReader(t, d, c).Config().Memory
 	c.Cache = cache.Config{Dir: t.TempDir()}
 	r := newReader(t, d, c)
-	if got, want := r.Config().Memory-without, fetchers*c.Cache.Buffer(maxRead); got != want || want != 48<<20 || r.poolBytes > without {
+	if got, want := r.Config().Memory-without, localFetchers*c.Cache.Buffer(maxRead); got != want || want != 48<<20 || r.poolBytes > without {
 		t.Errorf("%d bytes more, want %d", got, want)
 	}
 	c.Memory = 16 << 20

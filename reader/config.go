@@ -101,14 +101,21 @@ type Config struct {
 	// from the store itself.
 	Cache cache.Config `json:"cache,omitzero"`
 
+	// ReadAhead is how many bytes of batches to come are read before their turn, with
+	// what lies beside them: spans of some 4 MiB, as far as Shuffle lets the order be
+	// local. 0 leaves it to the reader: none on a local disk, which answers at once, but
+	// for .tar.zst with several samples in a frame; and what two windows, or the shards
+	// open at a time, take on other stores. -1 is none. Memory bounds it. It changes
+	// nothing but the speed: set it for a slow disk or a network that is mounted.
+	ReadAhead int64 `json:"read_ahead,omitempty"`
 	// Workers is the number of goroutines that verify and decode; by default
 	// runtime.GOMAXPROCS. It changes nothing but the speed.
 	Workers int `json:"workers,omitempty"`
 	// Memory is how many bytes a pass may hold: batches (those that the caller has
 	// not released, too), bytes read and not yet decoded, and the index. A single
 	// sample that is larger is read while nothing else is. The default is room for
-	// four batches, 128 MiB, the index up to 1 GiB, and with Cache what that fetches
-	// into: 48 MiB with blocks of 1 MiB. Not counted is what a
+	// four batches, 128 MiB, the index up to 1 GiB, ReadAhead up to 2 GiB, with Cache what that
+	// fetches into (48 MiB with blocks of 1 MiB), and 64 MiB to decompress .zst shards. Not counted is what a
 	// worker decodes into (3 bytes for each pixel of the largest image), and the
 	// samples that stand in for damaged ones.
 	Memory int64 `json:"memory,omitempty"`
@@ -265,6 +272,9 @@ func (c Config) Validate() error {
 		}
 	}
 	between(&faults, "workers", c.Workers, 1, 1<<12)
+	if c.ReadAhead < -1 {
+		fault("read_ahead: %d; want -1 for none, 0 for the default, or bytes", c.ReadAhead)
+	}
 	if c.Memory < 0 {
 		fault("memory: %d bytes", c.Memory)
 	}

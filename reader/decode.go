@@ -91,9 +91,9 @@ func (w *worker) do(j *job, i int) {
 
 // drop gives back the bytes of a field that does not stay.
 func (w *worker) drop(x *extent) {
-	if r := x.read; r != nil {
-		x.read, x.data = nil, nil
-		w.unuse(r)
+	if l := x.lease; l != nil {
+		x.lease, x.data = nil, nil
+		w.pool.done(l)
 	}
 }
 
@@ -116,11 +116,8 @@ func (w *worker) sample(j *job, i int) error {
 	fields := j.slotFields(i)
 	for f, name := range j.names {
 		x := &fields[f]
-		if x.offset >= 0 {
-			data, _ := j.content(x)
-			if err := w.verify(j, i, name, x, data); err != nil {
-				return err
-			}
+		if err := w.field(j, i, f, name, x); err != nil {
+			return err
 		}
 		w.counters.decode.bytes.Add(x.size)
 	}
@@ -140,6 +137,58 @@ func (w *worker) sample(j *job, i int) error {
 	return nil
 }
 
+// field brings a field whole to where Batch.Field and tensors find it.
+func (w *worker) field(j *job, i, f int, name string, x *extent) error {
+	if x.offset == absent {
+		return nil
+	}
+	if x.lease == nil { // it is in its place
+		data, _ := j.content(x)
+		_, err := w.intact(j, i, name, x, data)
+		return err
+	}
+	data, err := w.whole(j, i, name, x)
+	if err != nil {
+		return err
+	}
+	if !j.stays(&piece{field: int32(f)}) {
+		x.data = data
+		return nil
+	}
+	copy(j.slab.data[x.at:x.at+x.size], data)
+	w.drop(x)
+	return nil
+}
+
+// whole is a field's bytes, verified. They lie in the memory that it has, or in new one.
+func (w *worker) whole(j *job, i int, name string, x *extent) ([]byte, error) {
+	if !x.parse {
+		return w.intact(j, i, name, x, x.data)
+	}
+	f, err := w.reader.files.acquire(w.ctx, fileKey{j.shards[i], j.streams[i]})
+	if err != nil {
+		return nil, err
+	}
+	defer w.reader.files.release(f)
+	row := index.Row{Key: string(j.key(i)), Offset: x.whole, Size: int64(len(x.data))}
+	field := index.FieldRow{Name: name, Offset: notVerbatim, Size: x.size, CRC32C: x.crc}
+	data, err := f.file.ParseField(x.data, &row, &field)
+	if damaged(err) {
+		data, err = w.fieldAgain(j.shards[i], &row, &field)
+	}
+	if err != nil {
+		return nil, w.slotFault(j, i, name, x.whole, err)
+	}
+	return data, nil
+}
+
+// slotFault is err of a field of a slot: an error of the sample, if that is what is wrong.
+func (w *worker) slotFault(j *job, i int, name string, offset int64, err error) error {
+	return w.atFault(j.shards[i], name, offset, err, func(field string, offset int64, err error) error {
+		return j.sampleError(i, field, offset, err)
+	})
+}
+
 // at is the name and offset of a field, for errors; field may be -1.
 func (j *job) at(field int, fields []extent) (name string, offset int64) {
 	if field < 0 {
@@ -153,15 +202,14 @@ func (w *worker) image(j *job, i int) error {
 	x := &j.images[i]
 	w.counters.decode.bytes.Add(x.size)
 	name := imageNames[x.name]
-	switch {
-	case x.offset == absent:
+	if x.offset == absent {
 		return j.sampleError(i, "", -1, errNoImage)
-	case x.offset >= 0:
-		if err := w.verify(j, i, name, x, x.data); err != nil {
-			return err
-		}
 	}
-	if err := w.picture(j, i, j.samples[i], j.copies[i], x.data); err != nil {
+	file, err := w.whole(j, i, name, x)
+	if err != nil {
+		return err
+	}
+	if err := w.picture(j, i, j.samples[i], j.copies[i], file); err != nil {
 		return j.sampleError(i, name, x.offset, err)
 	}
 	return nil
@@ -191,24 +239,25 @@ func guard(err *error) {
 	}
 }
 
-// verify compares a field with its checksum. Where they differ it is read once more,
-// from the shard opened anew and past the cache: what a disk, a network or a cache has
-// spoiled on the way may come whole then.
-func (w *worker) verify(j *job, i int, name string, x *extent, data []byte) error {
-	if w.reader.config.SkipChecksums || index.FieldChecksum(data) == x.crc {
-		return nil
+// intact compares a field with its checksum, and returns its bytes. Where they differ it
+// is read once more, from the shard opened anew and past the cache: what a disk, a
+// network or a cache has spoiled on the way may come whole then. It comes into memory of
+// its own where others may look at data.
+func (w *worker) intact(j *job, i int, name string, x *extent, data []byte) ([]byte, error) {
+	if x.offset < 0 || w.reader.config.SkipChecksums || index.FieldChecksum(data) == x.crc {
+		return data, nil
 	}
 	w.counters.rereads.Add(1)
-	err := w.readAgain(j.shards[i], x, data)
-	if err == nil {
-		return nil
+	if x.lease != nil {
+		data = make([]byte, x.size)
 	}
-	return w.atFault(j.shards[i], name, x.offset, err, func(field string, offset int64, err error) error {
-		return j.sampleError(i, field, offset, err)
-	})
+	if err := w.readAgain(j.shards[i], x, data); err != nil {
+		return nil, w.slotFault(j, i, name, x.offset, err)
+	}
+	return data, nil
 }
 
-// readAgain is verify's second look at a field.
+// readAgain is the second look at a field.
 func (w *worker) readAgain(number int32, x *extent, data []byte) error {
 	fresh := cache.Fresh(w.ctx)
 	f, err := w.reader.openShard(fresh, number)

@@ -22,7 +22,8 @@
 //	plan      plan.go       (pure)        shard sizes, Order, epoch → sample numbers
 //	index     rows.go       (cache)       sample numbers → offsets, labels, checksums
 //	schedule  schedule.go   1             batches of the plan → reads, slab, memory
-//	fetch     fetch.go      8             reads → bytes of fields
+//	fetch     fetch.go,     8 or 64       reads → bytes of fields; neighbours of
+//	          ahead.go                    several batches together
 //	decode    decode.go     Workers       bytes → verified fields, and through
 //	                                      transform.go pixels in the batch's slab;
 //	                                      values.go and pictures.go: all other tensors
@@ -73,8 +74,12 @@
 //
 // Fields are read by their offsets in the index, neighbouring ones with one read. So
 // any order costs the same on a local disk, uncompressed or as .tar.zst, whose frames
-// are reached through their seek table (a frame is decompressed whole for each read
-// into it: with ShuffleGlobal that is several times the bytes). A .tar.gz can only be
+// are reached through their seek table. Of remote stores, and of .tar.zst shards whose
+// frames hold several samples, what batches to come need is read ahead together with
+// what lies beside it (Config.ReadAhead): under all modes but ShuffleGlobal a remote
+// store is asked once for some 4 MiB, and each byte comes once, if there is memory for
+// the samples of two windows; with less, what has no room comes one by one. Under
+// ShuffleGlobal it is one request a sample, 64 at a time. A .tar.gz can only be
 // read from its start. It is read forward, once for each lane that has a part of it;
 // under ShuffleWindow or ShuffleGlobal, whose reads also go back, most reads start
 // over from the beginning of the shard. So ShuffleAuto is ShuffleShards there; pack

@@ -12,9 +12,16 @@ import (
 	"shardify/store/cache"
 )
 
-// fetchers is how many reads of a store are under way at once: enough to keep an
-// SSD's queue filled. Reads from the page cache need no more than one a core.
-const fetchers = 8
+const (
+	// localFetchers is how many reads of a disk are under way at once: enough to keep an
+	// SSD's queue filled. Reads from the page cache need no more than one a core.
+	localFetchers = 8
+	// remoteFetchers is for other stores: so many reads of a photograph with 20 ms to
+	// the first byte are some 3,000 a second. Spans need fewer.
+	remoteFetchers = 64
+	// cachedFetchers is for those with a cache, which has a buffer for each.
+	cachedFetchers = 16
+)
 
 // fetch does the reads that the scheduler sends, and hands on the samples whose
 // last piece has come.
@@ -23,9 +30,16 @@ func (p *pass) fetch() {
 	c := &p.counters.store
 	l.leave()
 	for {
-		select {
-		case r := <-p.reads:
-			c.queued.Add(-1)
+		r, s := p.nextRead()
+		if r == nil && s == nil {
+			return
+		}
+		c.queued.Add(-1)
+		var err error
+		if s != nil {
+			l.enter(p.ctx, c, c, "fetch ahead")
+			err = p.readSpan(s)
+		} else {
 			if r.before != nil {
 				select {
 				case <-r.before:
@@ -34,68 +48,74 @@ func (p *pass) fetch() {
 				}
 			}
 			l.enter(r.job.ctx, c, c, "fetch")
-			err := p.read(r)
-			l.leave()
-			if err != nil {
-				return
-			}
-		case <-p.ctx.Done():
+			err = p.read(r)
+		}
+		l.leave()
+		if err != nil {
 			return
 		}
 	}
 }
 
+// nextRead waits for a read, or where there is none for a span; both are nil when the
+// pass is over.
+func (p *pass) nextRead() (*read, *span) {
+	select {
+	case r := <-p.reads:
+		return r, nil
+	default:
+	}
+	select {
+	case r := <-p.reads:
+		return r, nil
+	case s := <-p.spans:
+		return nil, s
+	case <-p.ctx.Done():
+		return nil, nil
+	}
+}
+
 // read does one read. Its error is that the pass is over.
 func (p *pass) read(r *read) error {
-	j, pieces := r.job, r.pieces
-	parsed, err := p.load(r)
+	err := p.load(r)
 	var apart []error
-	if !r.parse && damaged(err) {
+	if damaged(err) {
 		apart = p.apart(r)
-	}
-	p.counters.store.items.Add(1)
-	p.counters.store.bytes.Add(r.size)
-	if err != nil {
-		p.counters.store.errors.Add(1)
-	}
-	for i := range pieces {
-		q := &pieces[i]
-		if apart != nil {
-			err = apart[i]
-		}
-		if err != nil {
-			j.fail(int(q.slot), p.pieceError(j, q, err))
-			if !j.stays(q) {
-				p.unuse(r)
-			}
-			continue
-		}
-		data := parsed
-		if !r.parse {
-			data = r.data[q.offset-r.offset:][:q.size:q.size]
-		}
-		if !j.stays(q) {
-			x := p.extent(j, q)
-			x.data, x.read = data, r
-		} else if r.at < 0 {
-			copy(j.slab.data[p.extent(j, q).at:], data)
-		}
 	}
 	if r.after != nil {
 		close(r.after)
 	}
-	p.unuse(r)
-	// From a slot's last piece on it is the next stage's; r is the job's, which
-	// may be used again after the last one.
-	for i := range pieces {
-		slot := int(pieces[i].slot)
-		if j.missing[slot].Add(-1) == 0 {
-			if err := p.hand(task{j, slot}); err != nil {
-				return err
-			}
+	// From a slot's last piece on it is the next stage's; r and its pieces are the
+	// job's, which may be used again after the last one.
+	for i, n := 0, len(r.pieces); i < n; i++ {
+		last := i == n-1
+		if apart != nil {
+			err = apart[i]
+		}
+		if over := p.deliver(r.job, &r.pieces[i], r, err); over != nil || last {
+			return over
 		}
 	}
 	return nil
+}
+
+// deliver gives the slot of a piece its bytes, of a read in which it lies, or the error
+// that there are none.
+func (p *pass) deliver(j *job, q *piece, r *read, err error) error {
+	slot := int(q.slot)
+	switch x := p.extent(j, q); {
+	case err != nil:
+		j.fail(slot, p.pieceError(j, q, err))
+		if r.lease != nil {
+			p.pool.done(r.lease)
+		}
+	case r.lease != nil:
+		x.data, x.lease = r.data[q.offset-r.offset:][:q.size:q.size], r.lease
+	}
+	if j.missing[slot].Add(-1) > 0 {
+		return nil
+	}
+	return p.hand(task{j, slot})
 }
 
 // pieceError is err of a read for the slot of one of its pieces.
@@ -110,18 +130,22 @@ func (p *pass) pieceError(j *job, q *piece, err error) error {
 func (p *pass) apart(r *read) []error {
 	errs := make([]error, len(r.pieces))
 	p.counters.rereads.Add(1)
-	fresh := cache.Fresh(p.ctx)
-	f, err := p.reader.openShard(fresh, r.shard)
 	for i := range r.pieces {
-		if errs[i] = err; err == nil {
-			q := &r.pieces[i]
-			errs[i] = p.readFull(fresh, f, r.shard, r.data[q.offset-r.offset:][:q.size], q.offset)
-		}
-	}
-	if err == nil {
-		_ = f.Close() // it was only read
+		q := &r.pieces[i]
+		errs[i] = p.loadAgain(r.shard, r.data[q.offset-r.offset:][:q.size], q.offset)
 	}
 	return errs
+}
+
+// loadAgain fills data from an offset of a shard on, opened anew, past the cache.
+func (p *pass) loadAgain(number int32, data []byte, offset int64) error {
+	fresh := cache.Fresh(p.ctx)
+	f, err := p.reader.openShard(fresh, number)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return p.readFull(fresh, f, number, data, offset)
 }
 
 // fieldName is the name of the field that q is.
@@ -153,50 +177,50 @@ func (p *pass) hand(t task) error {
 	}
 }
 
-// unuse says that one user less needs r's block.
-func (p *pass) unuse(r *read) {
-	if r.users.Add(-1) == 0 && r.block != nil {
-		b := r.block
-		r.block = nil
-		p.pool.put(b)
+// load fills r.data.
+func (p *pass) load(r *read) error {
+	err := p.loadFrom(fileKey{r.shard, r.stream}, r.data, r.offset)
+	p.counters.store.items.Add(1)
+	p.counters.store.bytes.Add(r.size)
+	if err != nil {
+		p.counters.store.errors.Add(1)
 	}
+	return err
 }
 
-// load fills r.data, or where the read is to be parsed returns the field.
-func (p *pass) load(r *read) (parsed []byte, err error) {
-	if err := p.verdicts.known(r.shard); err != nil {
-		return nil, err
+// loadFrom fills data from an offset of a shard on.
+func (p *pass) loadFrom(key fileKey, data []byte, offset int64) error {
+	if err := p.verdicts.known(key.shard); err != nil {
+		return err
 	}
-	f, err := p.reader.files.acquire(p.ctx, fileKey{r.shard, r.stream})
+	f, err := p.reader.files.acquire(p.ctx, key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer p.reader.files.release(f)
-	if !r.parse {
-		return nil, p.readFull(p.ctx, f.file, r.shard, r.data, r.offset)
-	}
-	j, q := r.job, &r.pieces[0]
-	x := p.extent(j, q)
-	row := index.Row{Key: string(j.key(int(q.slot))), Offset: q.offset, Size: q.size}
-	field := index.FieldRow{Name: p.fieldName(j, q), Offset: notVerbatim, Size: x.size, CRC32C: x.crc}
-	return p.readField(f.file, r.shard, &row, &field, r.data[:0])
+	return p.readFull(p.ctx, f.file, key.shard, data, offset)
 }
 
 // readField reads a field, once more from the shard opened anew, past the cache, where
 // it is damaged.
-func (p *pass) readField(f *dataset.ShardFile, number int32, row *index.Row, field *index.FieldRow, buf []byte) ([]byte, error) {
-	data, err := f.ReadField(p.ctx, row, field, buf)
-	if !damaged(err) {
-		return data, err
+func (p *pass) readField(f *dataset.ShardFile, number int32, row *index.Row, field *index.FieldRow) ([]byte, error) {
+	data, err := f.ReadField(p.ctx, row, field, nil)
+	if damaged(err) {
+		return p.fieldAgain(number, row, field)
 	}
+	return data, err
+}
+
+// fieldAgain reads a field from the shard opened anew, past the cache.
+func (p *pass) fieldAgain(number int32, row *index.Row, field *index.FieldRow) ([]byte, error) {
 	p.counters.rereads.Add(1)
 	fresh := cache.Fresh(p.ctx)
-	again, err := p.reader.openShard(fresh, number)
+	f, err := p.reader.openShard(fresh, number)
 	if err != nil {
 		return nil, err
 	}
-	defer again.Close()
-	return again.ReadField(fresh, row, field, buf)
+	defer f.Close()
+	return f.ReadField(fresh, row, field, nil)
 }
 
 // readFull fills data from offset on.

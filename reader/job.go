@@ -70,6 +70,7 @@ type job struct {
 	// pieces are what must be read, in the order of the shards' bytes.
 	pieces []piece
 	reads  []read
+	leases []lease
 	// missing counts the pieces of each slot that are not read yet; left counts
 	// the slots that are not done. done gets a value when left becomes 0.
 	missing []atomic.Int32
@@ -88,39 +89,59 @@ type extent struct {
 	offset, size int64
 	crc          uint32
 	name         uint8
-	// at is the field's place in the slab; data the bytes of an image, or of a
-	// field that is not in the slab.
-	at   int64
-	data []byte
-	read *read
+	// at is the field's place in the slab.
+	at int64
+	// data are its bytes where they are not in the slab; under parse those of the whole
+	// sample, which begins at whole, out of which it is to be parsed. They belong to
+	// lease; where there is none they stay.
+	data  []byte
+	parse bool
+	whole int64
+	lease *lease
 }
 
 // piece is a field that is to be read for a slot.
 type piece struct {
 	shard, stream int32
 	slot, field   int32 // field -1 is the image
+	row           int32
 	offset, size  int64
-	parse         bool // out of the whole sample
+	span          *span // that has it; nil: it is read alone
 }
 
 // read is one read of a store, of neighbouring pieces.
 type read struct {
-	job           *job
 	shard, stream int32
 	offset, size  int64
-	pieces        []piece
-	// block is memory that goes back to the pool when users is 0; nil where data
-	// is part of the slab.
-	block *block
-	data  []byte
-	// at is data's place in the slab; -1 where it has a block.
-	at    int64
-	users atomic.Int32
-	// parse: the only piece must be parsed out of its sample.
-	parse bool
+	data          []byte
+	// A read for one job has its pieces. at is data's place in the job's slab, or -1
+	// where data belongs to a lease.
+	job    *job
+	pieces []piece
+	at     int64
+	lease  *lease
 	// before is closed when the read before it on a stream that only goes forward
 	// has been done, and after when this one has; both nil for others.
 	before, after chan struct{}
+}
+
+// lease is a block that several use. It goes back to the pool when users is 0.
+type lease struct {
+	block *block
+	users atomic.Int32
+	ahead bool // a span's
+}
+
+// done says that one user less needs the block.
+func (p *pool) done(l *lease) {
+	if l.users.Add(-1) == 0 {
+		b := l.block
+		l.block = nil
+		if l.ahead {
+			p.ahead.Add(-int64(len(b.data)))
+		}
+		p.put(b)
+	}
 }
 
 // slotFields are the fields of slot i.
@@ -160,7 +181,7 @@ func (j *job) reset(number int64, n int, names []string, image bool) {
 		j.images = sized(j.images, n)
 	}
 	j.empty = sized(j.empty, n)
-	j.pieces, j.reads = slices.Grow(j.pieces[:0], n*(len(names)+1)), j.reads[:0]
+	j.pieces, j.reads, j.leases = slices.Grow(j.pieces[:0], n*(len(names)+1)), j.reads[:0], j.leases[:0]
 	if cap(j.missing) < n {
 		j.missing = make([]atomic.Int32, n)
 	}
@@ -195,7 +216,7 @@ func (j *job) fault(i int) error {
 	return j.faults[i]
 }
 
-// stays says that a piece is part of the slab, and not of a read that goes back.
+// stays says that a piece has its place in the slab; others are gone when the slot is done.
 func (j *job) stays(q *piece) bool { return q.field >= 0 && (j.stay == nil || j.stay[q.field]) }
 
 // finish ends a slot. Who ends the last one makes the batch of them.

@@ -28,6 +28,7 @@ type pass struct {
 	pool     *pool
 
 	reads chan *read
+	spans chan *span
 	tasks chan task
 	// ready has the jobs in the order of batches, finished or not.
 	ready    chan *job
@@ -38,6 +39,10 @@ type pass struct {
 	source func()
 	// bad counts the damaged samples so far.
 	bad int
+	// taken counts the batches that the consumer has got; asked is the last one that
+	// it found not even begun, for which others give up memory.
+	taken int64
+	asked atomic.Int64
 	// whole: the epoch has come to its end, so that only the caller still has
 	// memory of the pool.
 	whole bool
@@ -121,10 +126,12 @@ func (r *Reader) passOf(ctx context.Context, plan *Plan, from int64) *pass {
 	p := &pass{
 		reader: r, plan: plan, from: from, counters: &r.counters,
 		pool:  r.takePool(),
-		reads: make(chan *read, 2*fetchers),
+		reads: make(chan *read, 2*max(1, r.fetchers)),
+		spans: make(chan *span, maxSpans),
 		tasks: make(chan task, min(ahead*r.config.BatchSize, maxTasks)),
 		ready: make(chan *job, ahead),
 	}
+	p.asked.Store(-1)
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	return p
 }
@@ -144,7 +151,7 @@ func (p *pass) start() {
 		p.wg.Go(p.source)
 	} else {
 		p.wg.Go(p.schedule)
-		for range fetchers {
+		for range p.reader.fetchers {
 			p.wg.Go(p.fetch)
 		}
 	}
@@ -161,7 +168,7 @@ func (p *pass) end() {
 		p.pool.end()
 	}
 	c := p.counters
-	c.store.queued.Add(-int64(len(p.reads)))
+	c.store.queued.Add(-int64(len(p.reads) + len(p.spans)))
 	c.decode.queued.Add(-int64(len(p.tasks)))
 	c.ready.Add(-p.finished.Load())
 	p.counters.ended()
@@ -169,6 +176,13 @@ func (p *pass) end() {
 
 // next waits for the next batch; nil means that there is none.
 func (p *pass) next() (*Batch, error) {
+	if p.ctx.Err() != nil {
+		return nil, context.Cause(p.ctx)
+	}
+	if len(p.ready) == 0 {
+		p.asked.Store(p.from + p.taken)
+		p.pool.notify()
+	}
 	var j *job
 	select {
 	case j = <-p.ready:
@@ -177,6 +191,7 @@ func (p *pass) next() (*Batch, error) {
 	case <-p.ctx.Done():
 		return nil, context.Cause(p.ctx)
 	}
+	p.taken++
 	if j == nil {
 		err := context.Cause(p.ctx)
 		p.whole = err == nil

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -25,6 +26,8 @@ type pool struct {
 	size  int64
 	meter *meter
 	wake  chan struct{} // something was given back, or lost
+
+	ahead atomic.Int64 // bytes of spans
 
 	mu    sync.Mutex
 	used  int64 // bytes of all blocks
@@ -68,11 +71,15 @@ const stalled = 2 * time.Second
 
 // wait lends a block of a size class as soon as the pool has room for it, or, where
 // it can never have that much, when nothing is lent but own bytes, which are those
-// that cannot be given back before wait returns.
-func (p *pool) wait(ctx context.Context, class, own int64) (*block, error) {
+// that cannot be given back before wait returns. It returns nil when giveUp, which may
+// be nil, is true; it is asked whenever there is no room.
+func (p *pool) wait(ctx context.Context, class, own int64, giveUp func() bool) (*block, error) {
 	tick := time.NewTicker(stalled)
 	defer tick.Stop()
 	for {
+		if giveUp != nil && giveUp() {
+			return nil, nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

@@ -14,6 +14,7 @@ import (
 	"shardify/index"
 	"shardify/sample"
 	"shardify/shard"
+	"shardify/shard/compress"
 	"shardify/store"
 	"shardify/store/cache"
 	"shardify/store/retry"
@@ -39,11 +40,15 @@ type Reader struct {
 	// sampling and buckets are fingerprints.
 	sampling, buckets string
 	wanted            wanted
-	// sequential: shards can only be read from front to back.
-	sequential bool
+	// sequential: shards can only be read from front to back; frames: what lies in a
+	// frame of theirs is decompressed together.
+	sequential, frames bool
+	shared             *compress.Frames // where frames is set
 	// canvases are Config.Transform's and Config.Tensors': one, or one for each bucket.
 	canvases  []canvas
 	poolBytes int64
+	ahead     aheadPlan
+	fetchers  int
 
 	rows     *rowCache
 	files    *files
@@ -114,7 +119,8 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	}
 	r.identity, r.sampling = dataState(sets, split), config.Sampling.fingerprint()
 	for i := range sets {
-		r.sequential = r.sequential || sets[i].data.Manifest().Compression == "gz"
+		r.sequential = r.sequential || sets[i].data.Manifest().Compression == compress.Gzip
+		r.frames = r.frames || sets[i].data.Manifest().Compression == compress.Zstd
 	}
 	if r.config.Shuffle == ShuffleAuto {
 		r.config.Shuffle = r.autoShuffle()
@@ -180,12 +186,17 @@ func windowOf(bytes int64, split *index.Split) int {
 	return int(min(max(1, bytes/each), maxWindow))
 }
 
+// remote says that some of the data is not on this machine.
+func (r *Reader) remote() bool {
+	return slices.ContainsFunc(r.sets, func(s set) bool { return !isLocal(s.data.URL()) })
+}
+
 // autoShuffle is what ShuffleAuto stands for.
 func (r *Reader) autoShuffle() Shuffle {
 	switch {
 	case r.sequential:
 		return ShuffleShards
-	case slices.ContainsFunc(r.sets, func(s set) bool { return !isLocal(s.data.URL()) }):
+	case r.remote():
 		return ShuffleWindow
 	}
 	return ShuffleGlobal
@@ -241,30 +252,70 @@ func (r *Reader) divideMemory() error {
 	}
 	batch += fields / max(1, r.split.Samples) * int64(c.BatchSize)
 	batch = sizeClass(batch)
+	r.ahead = r.planAhead()
 	cols := len(r.wanted.names)
 	if r.wanted.image {
 		cols++
 	}
 	rows := r.split.Samples*rowBytes(cols)*3/2 + 512*int64(len(r.counts))
+	if r.ahead.bytes > 0 {
+		rows += r.split.Samples * wantBytes
+	}
+	whole := rows
+	r.fetchers = localFetchers
+	if r.remote() {
+		r.fetchers = remoteFetchers
+		if c.Cache != (cache.Config{}) {
+			r.fetchers = cachedFetchers
+		}
+	}
 	var buffers int64
 	if c.Cache != (cache.Config{}) {
-		buffers = fetchers * c.Cache.Buffer(maxRead)
+		most := int64(maxRead)
+		if r.ahead.bytes > 0 {
+			most = 2 * spanSize
+		}
+		buffers = int64(r.fetchers) * c.Cache.Buffer(most)
+	}
+	if r.frames {
+		frames := int64(maxFrames)
+		if c.Memory > 0 {
+			frames = min(frames, c.Memory/8)
+		}
+		buffers += frames
+		r.shared = compress.NewFrames(frames)
+		for i := range r.sets {
+			r.sets[i].data = r.sets[i].data.Share(r.shared)
+		}
 	}
 	if c.Memory == 0 {
 		rows = min(rows, 1<<30)
-		c.Memory = 4*batch + 128<<20 + rows + buffers
+		c.Memory = 4*batch + 128<<20 + rows + buffers + min(r.ahead.bytes, maxAutoAhead)
 	} else {
 		rows = min(rows, c.Memory/4)
 	}
 	r.poolBytes = c.Memory - rows - buffers
 	if least := 2*batch + 1<<20; r.poolBytes < least {
 		least += buffers
-		return fmt.Errorf("%w: memory: %d bytes, of which the index has %d and the cache's buffers %d, do not hold two batches of %d: give %d or more, or lower batch_size",
+		return fmt.Errorf("%w: memory: %d bytes, of which the index has %d, and the cache and decompression %d, do not hold two batches of %d: give %d or more, or lower batch_size",
 			ErrConfig, c.Memory, rows, buffers, batch, least+least/3+1)
 	}
-	r.rows = newRowCache(rows, r.counters.memory, r.loadRows)
+	// Spans leave room for batches and for what is read alone.
+	r.ahead.bytes = max(0, min(r.ahead.bytes, r.poolBytes-3*batch-r.poolBytes/8))
+	r.counters.memory.add(buffers)
+	kept := rows
+	if r.ahead.rows = rows; r.ahead.bytes > 0 && rows < whole {
+		r.ahead.rows = rows / 3
+		kept -= r.ahead.rows
+	}
+	r.rows = newRowCache(kept, r.counters.memory, r.loadRows)
 	return nil
 }
+
+// maxFrames is what frames of .zst shards are decompressed into and kept in, where memory
+// allows it: 8 reads of spans beside each other, and 500 frames as this program writes
+// them.
+const maxFrames = 64 << 20
 
 // loadRows reads and packs the index of a shard.
 func (r *Reader) loadRows(ctx context.Context, number int) (packed *rows, err error) {
@@ -365,10 +416,13 @@ func (r *Reader) Stats() Stats {
 	s := r.counters.stats()
 	c := &r.counters
 	s.Stages = Stages{
-		Index: c.index.stats(indexLoads), Store: c.store.stats(fetchers), Decode: c.decode.stats(r.config.Workers),
+		Index: c.index.stats(indexLoads), Store: c.store.stats(r.fetchers), Decode: c.decode.stats(r.config.Workers),
 		Transform: c.transform.stats(r.config.Workers), Collate: c.collate.stats(r.config.Workers),
 	}
 	s.Memory.Limit = r.config.Memory
+	if r.shared != nil {
+		s.Frames = r.shared.Decoded()
+	}
 	for i := range r.sets {
 		st := r.sets[i].retried.Stats()
 		s.Retries += st.Retries

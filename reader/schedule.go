@@ -28,6 +28,9 @@ const (
 	maxLent = 4 << 30
 	// indexLoads is how many indexes are read at once.
 	indexLoads = 8
+	// maxShared bounds what several small reads share, so that there are few blocks,
+	// and large ones.
+	maxShared = 2 << 20
 	// fieldAlign is the alignment of fields in a slab.
 	fieldAlign = 16
 )
@@ -38,11 +41,12 @@ type scheduler struct {
 	rowOf  []int64
 	loaded map[int32]*rows // of the batch's shards
 	// held are blocks of the batch in hand that cannot come back before read until
-	// has been sent, as the sample that is in them is not whole before.
+	// has been sent, as a sample that is in them is not whole before.
 	held []heldBlock
 	last []int32 // the last read of each slot
 	// streams has the last read on each forward-only stream.
 	streams map[fileKey]chan struct{}
+	look    *lookahead
 }
 
 type heldBlock struct {
@@ -52,11 +56,14 @@ type heldBlock struct {
 
 func (p *pass) schedule() {
 	defer close(p.ready)
-	s := &scheduler{pass: p, loaded: map[int32]*rows{}, streams: map[fileKey]chan struct{}{}}
+	s := &scheduler{pass: p, loaded: map[int32]*rows{}, streams: map[fileKey]chan struct{}{}, look: newLookahead(p)}
 	for b := p.from; b < p.plan.Batches(); b++ {
 		j := p.newJob()
 		if err := s.batch(j, b); err != nil {
 			j = &job{fatal: err}
+		} else {
+			s.look.passed(b)
+			s.look.fill()
 		}
 		select {
 		case p.ready <- j:
@@ -99,14 +106,21 @@ func (s *scheduler) batch(j *job, b int64) error {
 	}
 	j.passed(stepIndex)
 	s.lookUp(j)
-	size := s.lay(j)
-	slab, err := s.take(j, size, 0)
-	if err != nil {
-		return fmt.Errorf("batch %d of epoch %d: %w", b, s.plan.epoch, err)
+	for j.slab == nil { // again where a span was given up
+		var err error
+		if j.slab, err = s.take(j, s.lay(j), 0); err != nil {
+			return fmt.Errorf("batch %d of epoch %d: %w", b, s.plan.epoch, err)
+		}
 	}
-	j.slab = slab
 	if j.n == 0 {
 		j.end()
+	}
+	for i := range j.pieces {
+		if q := &j.pieces[i]; q.span != nil {
+			if err := s.look.attach(j, q); err != nil {
+				return err
+			}
+		}
 	}
 	if err := s.sendAll(j); err != nil {
 		return err
@@ -130,29 +144,42 @@ func (s *scheduler) locate(j *job) error {
 		shard, row := s.plan.Locate(n)
 		j.shards[i], s.rowOf[i] = int32(shard), row
 		if _, seen := s.loaded[int32(shard)]; !seen {
-			r := s.reader.rows.cached(shard)
+			r := s.look.rows(int32(shard))
 			s.loaded[int32(shard)] = r
 			if r == nil {
 				load = append(load, int32(shard))
 			}
 		}
 	}
-	if len(load) == 0 {
+	return s.loadRows(j.ctx, load, func(shard int32, r *rows) { s.loaded[shard] = r })
+}
+
+// loadRows gets the indexes of shards, several at once, and gives each to got.
+func (p *pass) loadRows(ctx context.Context, shards []int32, got func(shard int32, r *rows)) error {
+	left := shards[:0]
+	for _, shard := range shards {
+		if r := p.reader.rows.cached(int(shard)); r != nil {
+			got(shard, r)
+		} else {
+			left = append(left, shard)
+		}
+	}
+	if len(left) == 0 {
 		return nil
 	}
-	defer trace.StartRegion(j.ctx, "index").End()
+	defer trace.StartRegion(ctx, "index").End()
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(s.ctx)
+	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(indexLoads)
-	for _, shard := range load {
+	for _, shard := range left {
 		g.Go(func() error {
-			r, err := s.reader.rows.get(ctx, int(shard))
+			r, err := p.reader.rows.get(ctx, int(shard))
 			if err != nil {
 				return err
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			s.loaded[shard] = r
+			got(shard, r)
 			return nil
 		})
 	}
@@ -171,12 +198,13 @@ func (s *scheduler) lookUp(j *job) {
 		add := func(c *column, field int32) extent {
 			e := extent{offset: c.offset[row], size: c.size[row], crc: c.crc[row]}
 			p := piece{
-				shard: j.shards[i], stream: j.streams[i], slot: int32(i), field: field,
+				shard: j.shards[i], stream: j.streams[i], slot: int32(i), field: field, row: int32(row),
 				offset: e.offset, size: e.size,
 			}
 			switch {
 			case e.offset == notVerbatim:
-				p.parse, p.offset, p.size = true, r.offsets[row], r.sizes[row]
+				p.offset, p.size = r.offsets[row], r.sizes[row]
+				e.parse, e.whole = true, p.offset
 			case e.offset == absent || e.size == 0:
 				return e
 			}
@@ -217,16 +245,25 @@ func (s *scheduler) lay(j *job) int64 {
 		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.stream, b.stream),
 			cmp.Compare(a.offset, b.offset), cmp.Compare(a.slot, b.slot), cmp.Compare(a.field, b.field))
 	})
+	for i := range j.pieces {
+		j.pieces[i].span = s.look.spanOf(&j.pieces[i])
+	}
 	if cap(j.reads) < len(j.pieces) { // reads are pointed at: they must not move
 		j.reads = make([]read, 0, len(j.pieces)+len(j.pieces)/4)
 	}
+	j.reads = j.reads[:0]
 	for from := 0; from < len(j.pieces); {
 		p := &j.pieces[from]
+		if p.span != nil {
+			at = s.place(j, p, at)
+			from++
+			continue
+		}
 		end := p.offset + p.size
 		to := from + 1
-		for ; to < len(j.pieces) && !p.parse; to++ {
+		for ; to < len(j.pieces); to++ {
 			q := &j.pieces[to]
-			if q.parse || q.shard != p.shard || q.stream != p.stream || q.offset-end > maxGap ||
+			if q.span != nil || q.shard != p.shard || q.stream != p.stream || q.offset-end > maxGap ||
 				max(end, q.offset+q.size)-p.offset > maxRead {
 				break
 			}
@@ -234,39 +271,38 @@ func (s *scheduler) lay(j *job) int64 {
 		}
 		j.reads = j.reads[:len(j.reads)+1]
 		r := &j.reads[len(j.reads)-1]
-		*r = read{
-			job: j, shard: p.shard, stream: p.stream, offset: p.offset, size: end - p.offset,
-			pieces: j.pieces[from:to], parse: p.parse, at: -1,
-		}
-		if !p.parse && !slices.ContainsFunc(r.pieces, func(q piece) bool { return !j.stays(&q) }) {
+		*r = read{job: j, shard: p.shard, stream: p.stream, offset: p.offset, size: end - p.offset, pieces: j.pieces[from:to], at: -1}
+		if !slices.ContainsFunc(r.pieces, func(q piece) bool { return !j.stays(&q) || s.extent(j, &q).parse }) {
 			at = align(at, fieldAlign)
 			r.at = at
 			at += r.size
 		}
-		users := int32(1)
-		for _, q := range r.pieces {
-			if !j.stays(&q) {
-				users++
-				continue
-			}
-			f := &j.fields[int(q.slot)*len(j.names)+int(q.field)]
-			if r.at >= 0 {
-				f.at = r.at + q.offset - r.offset
+		for i := range r.pieces {
+			if q := &r.pieces[i]; r.at >= 0 {
+				s.extent(j, q).at = r.at + q.offset - r.offset
 			} else {
-				at = align(at, fieldAlign)
-				f.at = at
-				at += f.size
+				at = s.place(j, q, at)
 			}
 		}
-		r.users.Store(users)
 		from = to
 	}
 	return at
 }
 
+// place gives a field that stays a place of its own in the slab, from at on, and returns
+// where it ends.
+func (s *scheduler) place(j *job, q *piece, at int64) int64 {
+	if !j.stays(q) {
+		return at
+	}
+	x := s.extent(j, q)
+	x.at = align(at, fieldAlign)
+	return x.at + x.size
+}
+
 func align(n, to int64) int64 { return (n + to - 1) / to * to }
 
-// sendAll gives the reads memory and sends them on their way.
+// sendAll gives the reads memory and sends them on their way. Small ones share a block.
 func (s *scheduler) sendAll(j *job) error {
 	s.last = sized(s.last, j.n)
 	for i := range j.reads {
@@ -274,33 +310,70 @@ func (s *scheduler) sendAll(j *job) error {
 			s.last[q.slot] = int32(i)
 		}
 	}
+	if cap(j.leases) < len(j.reads) { // leases are pointed at: they must not move
+		j.leases = make([]lease, 0, cap(j.reads))
+	}
 	s.held = s.held[:0]
-	for i := range j.reads {
-		r := &j.reads[i]
+	most := min(maxShared, s.pool.size/16)
+	for from := 0; from < len(j.reads); {
+		r := &j.reads[from]
 		if r.at >= 0 {
 			r.data = j.slab.data[r.at : r.at+r.size]
-		} else {
-			s.held = slices.DeleteFunc(s.held, func(h heldBlock) bool { return h.until < i })
-			own := int64(len(j.slab.data))
-			for _, h := range s.held {
-				own += h.bytes
+			if err := s.send(r); err != nil {
+				return err
 			}
-			b, err := s.take(j, r.size, own)
-			if err != nil {
-				return fmt.Errorf("sample %q: %w", j.key(int(r.pieces[0].slot)), err)
-			}
-			r.block, r.data = b, b.data[:r.size]
-			until := i
-			for _, q := range r.pieces {
-				if !j.stays(&q) {
-					until = max(until, int(s.last[q.slot]))
-				}
-			}
-			if until > i {
-				s.held = append(s.held, heldBlock{until, int64(len(b.data))})
-			}
+			from++
+			continue
 		}
-		if err := s.send(r); err != nil {
+		size, to := r.size, from+1
+		for ; to < len(j.reads) && j.reads[to].at < 0; to++ {
+			end := align(size, slabAlign) + j.reads[to].size
+			if end > most {
+				break
+			}
+			size = end
+		}
+		if err := s.lend(j, from, to, size); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
+
+// lend takes a block of size bytes for some reads of a job and sends them.
+func (s *scheduler) lend(j *job, from, to int, size int64) error {
+	s.held = slices.DeleteFunc(s.held, func(h heldBlock) bool { return h.until < from })
+	own := int64(len(j.slab.data))
+	for _, h := range s.held {
+		own += h.bytes
+	}
+	var b *block
+	for b == nil {
+		var err error
+		if b, err = s.take(j, size, own); err != nil {
+			return fmt.Errorf("sample %q: %w", j.key(int(j.reads[from].pieces[0].slot)), err)
+		}
+	}
+	j.leases = j.leases[:len(j.leases)+1]
+	l := &j.leases[len(j.leases)-1]
+	l.block = b
+	users, until, at := 0, 0, int64(0)
+	for i := from; i < to; i++ {
+		r := &j.reads[i]
+		r.lease, r.data = l, b.data[at:at+r.size:at+r.size]
+		at = align(at+r.size, slabAlign)
+		users += len(r.pieces)
+		for _, q := range r.pieces {
+			until = max(until, int(s.last[q.slot]))
+		}
+	}
+	l.users.Store(int32(users))
+	if until >= to {
+		s.held = append(s.held, heldBlock{until, int64(len(b.data))})
+	}
+	for i := from; i < to; i++ {
+		if err := s.send(&j.reads[i]); err != nil {
 			return err
 		}
 	}
@@ -324,7 +397,8 @@ func (s *scheduler) send(r *read) error {
 	}
 }
 
-// take takes memory from the pool for a job.
+// take takes memory from the pool for a job. It returns nil where it has given up a span
+// for that, and may be called again.
 func (s *scheduler) take(j *job, n, own int64) (*block, error) {
 	if most := max(s.pool.size, maxLent); n > most {
 		return nil, fmt.Errorf("takes %d bytes of memory, more than the %d that one may; a smaller batch_size or more memory helps", n, most)
@@ -335,5 +409,5 @@ func (s *scheduler) take(j *job, n, own int64) (*block, error) {
 	}
 	defer j.passed(stepMemory)
 	defer trace.StartRegion(j.ctx, "memory").End()
-	return s.pool.wait(s.ctx, class, own)
+	return s.pool.wait(s.ctx, class, own, func() bool { return s.asked.Load() >= j.number && s.look.giveUp() })
 }

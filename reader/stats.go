@@ -27,9 +27,11 @@ type Stats struct {
 	// again, as they failed or, so many as Stalls, gave no answer in time.
 	ReadBytes  int64 `json:"read_bytes"`
 	FieldBytes int64 `json:"field_bytes"`
-	Rereads    int64 `json:"rereads"`
-	Retries    int64 `json:"retries"`
-	Stalls     int64 `json:"stalls"`
+	// Frames are those of .zst shards that were decompressed.
+	Frames  int64 `json:"frames,omitempty"`
+	Rereads int64 `json:"rereads"`
+	Retries int64 `json:"retries"`
+	Stalls  int64 `json:"stalls"`
 	// Cache says how Config.Cache has fared; nil without.
 	Cache *cache.Stats `json:"cache,omitempty"`
 

@@ -417,7 +417,7 @@ func (f *filler) get(n int64) (*block, error) {
 	class := sizeClass(n)
 	b, err := f.pool.try(class, f.own)
 	if b == nil && err == nil {
-		b, err = f.pool.wait(f.ctx, class, f.own)
+		b, err = f.pool.wait(f.ctx, class, f.own, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -645,10 +645,10 @@ func (f *filler) job() (*job, error) {
 	j.samples, j.copies = sized(j.samples, n), sized(j.copies, n)
 	j.reset(f.number, n, names, f.reader.wanted.image)
 	j.begin()
-	if cap(j.reads) < n { // reads are pointed at: they must not move
-		j.reads = make([]read, 0, n)
+	if cap(j.leases) < n { // leases are pointed at: they must not move
+		j.leases = make([]lease, 0, n)
 	}
-	j.reads = j.reads[:n]
+	j.leases = j.leases[:n]
 	j.canvas = f.reader.canvas(f.plan)
 	at := j.canvas.bytes * int64(f.plan.order.BatchSize)
 	for i, in := range f.pending {
@@ -656,7 +656,7 @@ func (f *filler) job() (*job, error) {
 		j.keys = append(j.keys, in.key...)
 		j.keyEnds[i] = int32(len(j.keys))
 		j.labels[i] = in.label()
-		j.reads[i] = read{job: j, at: -1}
+		j.leases[i].block = nil
 		for k, name := range names {
 			x := &j.fields[i*len(names)+k]
 			*x = extent{offset: absent}
@@ -683,7 +683,7 @@ func (f *filler) job() (*job, error) {
 			}
 		}
 		if f.reader.wanted.image {
-			j.images[i] = f.image(in, &j.reads[i])
+			j.images[i] = f.image(in, &j.leases[i])
 		}
 	}
 	return j, nil
@@ -706,22 +706,22 @@ func (f *filler) names() []string {
 }
 
 // image hands a sample's picture to a job, with the block that it is in.
-func (f *filler) image(in *sampleIn, r *read) extent {
+func (f *filler) image(in *sampleIn, l *lease) extent {
 	at := sample.Image(in.fields, func(x fieldIn) string { return x.name })
 	if at < 0 || in.err != nil {
 		return extent{offset: absent}
 	}
 	field := &in.fields[at]
-	x := extent{offset: max(field.offset, notVerbatim), size: field.size, data: field.data, read: r}
+	x := extent{offset: max(field.offset, notVerbatim), size: field.size, data: field.data}
 	for k, name := range imageNames {
 		if name == field.name {
 			x.name = uint8(k)
 		}
 	}
-	r.users.Store(1)
 	for i, b := range in.blocks {
 		if within(b.data, field.data) {
-			r.block = b
+			l.block, x.lease = b, l
+			l.users.Store(1)
 			f.own -= int64(len(b.data))
 			in.blocks = slices.Delete(in.blocks, i, i+1)
 			return x

@@ -31,14 +31,14 @@ type configOptions struct {
 	file  string
 	flags reader.Config
 
-	shuffle, ends, decode, dtype, onBad string
-	layout, memory, transform, window   string
-	tensors                             string
-	cacheSize                           string
-	keysFrom, weights                   string
-	mix, sizes                          []string
-	crop, eval                          int
-	mixup, cutmix                       float64
+	shuffle, ends, decode, dtype, onBad          string
+	layout, memory, transform, window, readAhead string
+	tensors                                      string
+	cacheSize                                    string
+	keysFrom, weights                            string
+	mix, sizes                                   []string
+	crop, eval                                   int
+	mixup, cutmix                                float64
 }
 
 // Groups of flags, as not every command has a use for each.
@@ -108,7 +108,8 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.StringVar(&o.cacheSize, "cache-size", "", fmt.Sprintf("the most that --cache may take: 500GB, 2TB (default %s)", humanize.Bytes(cache.DefaultMaxBytes)))
 		f.BoolVar(&o.flags.SkipChecksums, "skip-checksums", false, "do not verify the checksums of fields")
 		f.IntVar(&o.flags.Workers, "workers", 0, "goroutines that decode (default: the cores)")
-		f.StringVar(&o.memory, "memory", "", "memory for batches, reads and index: 512MiB, 2GB (default: four batches, 128 MiB, and the index)")
+		f.StringVar(&o.memory, "memory", "", "memory for batches, reads and index: 512MiB, 2GB (default: four batches, 128 MiB, the index, and up to 2 GiB to read ahead)")
+		f.StringVar(&o.readAhead, "read-ahead", "", "how much to read before its turn, with what lies beside it: 1GiB, 0 for none (default: by the store and the order)")
 	}
 }
 
@@ -222,6 +223,12 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			var err error
 			c.Memory, err = parseBytes(o.memory)
 			fault("memory", err)
+		case "read-ahead":
+			var err error
+			if c.ReadAhead, err = parseBytes(o.readAhead); err == nil && c.ReadAhead == 0 {
+				c.ReadAhead = -1
+			}
+			fault("read-ahead", err)
 		case "cache":
 			c.Cache.Dir = g.Cache.Dir
 		case "cache-size":

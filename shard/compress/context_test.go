@@ -40,7 +40,7 @@ func TestStalledRead(t *testing.T) {
 			t.Fatalf("%s: %d bytes", name, len(v.c))
 		}
 		src := &stalling{data: v.c, waiting: make(chan struct{}, 10)}
-		at, err := NewSourceReader(t.Context(), src, int64(len(v.c)), v.kind)
+		at, err := NewSourceReader(t.Context(), src, int64(len(v.c)), v.kind, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestStalledOpen(t *testing.T) {
 	src.stalls.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := NewSourceReader(ctx, src, int64(len(c)), Zstd); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := NewSourceReader(ctx, src, int64(len(c)), Zstd, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -42,7 +41,7 @@ type SourceReader interface {
 
 // NewReaderAt is NewSourceReader without contexts.
 func NewReaderAt(r io.ReaderAt, size int64, kind string) (ReaderAt, error) {
-	s, err := NewSourceReader(context.Background(), withContext{r}, size, kind)
+	s, err := NewSourceReader(context.Background(), withContext{r}, size, kind, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -62,19 +61,21 @@ func (w withoutContext) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // NewSourceReader returns a reader of the container that is compressed in the size
-// bytes of r; ctx is for what it reads of them at once. What ReadAt costs depends on the kind:
+// bytes of r; ctx is for what it reads of them at once. Frames may be shared with other
+// readers; nil: it has its own, of DefaultFrames bytes. What ReadAt costs depends on the
+// kind:
 //
 //   - None: a ReadAt of r.
 //   - Zstd with a seek table: decoding the frames touched, each checked against its
-//     checksum. Frames that p has room for are decoded straight into it; the two
-//     frames last used in part are kept. Reads run side by side; each holds one
-//     frame, compressed and not.
+//     checksum, with one ReadAt of r for neighbouring ones of up to 8 MiB. Frames that p
+//     has room for are decoded straight into it; those last used in part are kept. Reads
+//     run side by side, as far as Frames has memory.
 //   - Gzip, and Zstd without a seek table: one decoder, which moves forward. A read
 //     at or behind the end of the last one decodes what lies between, a read before
 //     it decodes from the start again. Reads wait for each other. The same holds
 //     within a frame of more than 16 MiB, which only others write; its checksum is
 //     only checked when its end is read.
-func NewSourceReader(ctx context.Context, r Source, size int64, kind string) (SourceReader, error) {
+func NewSourceReader(ctx context.Context, r Source, size int64, kind string, frames *Frames) (SourceReader, error) {
 	switch kind {
 	case None:
 		return plain{r, size}, nil
@@ -88,7 +89,10 @@ func NewSourceReader(ctx context.Context, r Source, size int64, kind string) (So
 		if table == nil {
 			return newSequential(r, 0, size, kind), nil
 		}
-		return &seekable{r: r, table: table}, nil
+		if frames == nil {
+			frames = NewFrames(DefaultFrames)
+		}
+		return &seekable{r: r, table: table, shared: frames}, nil
 	default:
 		return nil, unknown(kind)
 	}
@@ -97,8 +101,8 @@ func NewSourceReader(ctx context.Context, r Source, size int64, kind string) (So
 const (
 	// maxWhole is the size up to which a frame is decoded in one piece.
 	maxWhole = 16 << 20
-	// keptFrames is how many decoded frames a seekable keeps.
-	keptFrames = 2
+	// maxTogether is how many bytes of compressed frames are read at once.
+	maxTogether = 8 << 20
 )
 
 var errOffset = errors.New("compress: negative offset")
@@ -129,20 +133,13 @@ func (s plain) ReadAt(ctx context.Context, p []byte, off int64) (n int, err erro
 }
 
 type seekable struct {
-	r     Source
-	table *seekTable
+	r      Source
+	table  *seekTable
+	shared *Frames
 
 	mu    sync.Mutex
-	kept  []*scratch  // at most keptFrames, the last used last
-	large *sequential // in the frame largeAt
+	large *sequential // in the frame at
 	at    int         // the frame of large
-}
-
-// scratch is memory for a frame.
-type scratch struct {
-	compressed []byte
-	frame      int // whose content raw is; -1 if none
-	raw        []byte
 }
 
 func (s *seekable) Size() int64 { return s.table.frames[len(s.table.frames)-1].raw }
@@ -154,11 +151,70 @@ func (s *seekable) ReadAt(ctx context.Context, p []byte, off int64) (n int, err 
 	if off < 0 {
 		return 0, errOffset
 	}
-	for i := s.table.find(off); n < len(p); i++ {
+	for i := s.table.find(off); n < len(p); {
 		if i == len(s.table.frames)-1 {
 			return n, io.EOF
 		}
-		m, err := s.readFrame(ctx, i, p[n:], off+int64(n)-s.table.frames[i].raw)
+		if compressed, raw := s.table.size(i); raw > maxWhole || compressed > 2*maxWhole {
+			from := off + int64(n) - s.table.frames[i].raw
+			m, err := s.readLarge(ctx, i, p[n:][:min(int64(len(p)-n), raw-from)], from)
+			n += m
+			if err != nil {
+				return n, err
+			}
+			i++
+			continue
+		}
+		to := s.together(i, off+int64(len(p)))
+		m, err := s.readFrames(ctx, i, to, p[n:], off+int64(n))
+		n += m
+		if err != nil {
+			return n, err
+		}
+		i = to
+	}
+	return n, nil
+}
+
+// together returns the end of the frames from i on that are read at once, to reach end.
+func (s *seekable) together(i int, end int64) int {
+	f := s.table.frames
+	to := i + 1
+	for ; to < len(f)-1 && f[to].raw < end && f[to+1].at-f[i].at <= maxTogether; to++ {
+		if _, raw := s.table.size(to); raw > maxWhole {
+			break
+		}
+	}
+	return to
+}
+
+// readFrames fills p from off on with what frames i to to have.
+func (s *seekable) readFrames(ctx context.Context, i, to int, p []byte, off int64) (n int, err error) {
+	f := s.table.frames
+	// What is kept need not be read.
+	for ; i < to; i++ {
+		m := s.copyKept(i, p[n:], off+int64(n))
+		if m < 0 {
+			break
+		}
+		n += m
+	}
+	if i == to {
+		return n, nil
+	}
+	size := f[to].at - f[i].at
+	release, err := s.shared.reserve(ctx, size+s.partly(i, to, off+int64(n), off+int64(len(p))))
+	if err != nil {
+		return n, err
+	}
+	defer release()
+	compressed := s.shared.buffer(size)
+	defer s.shared.buffers.Put(compressed)
+	if err := readFull(ctx, s.r, *compressed, f[i].at); err != nil {
+		return n, err
+	}
+	for start := f[i].at; i < to; i++ {
+		m, err := s.readFrame(i, (*compressed)[f[i].at-start:f[i+1].at-start], p[n:], off+int64(n))
 		n += m
 		if err != nil {
 			return n, err
@@ -167,60 +223,51 @@ func (s *seekable) ReadAt(ctx context.Context, p []byte, off int64) (n int, err 
 	return n, nil
 }
 
-// readFrame fills p from offset off of frame i on, to the frame's end if p is
-// longer.
-func (s *seekable) readFrame(ctx context.Context, i int, p []byte, off int64) (int, error) {
-	compressed, raw := s.table.size(i)
+// partly is the most bytes of one of the frames i to to that does not lie wholly between
+// off and end.
+func (s *seekable) partly(i, to int, off, end int64) (most int64) {
+	for _, k := range []int{i, to - 1} {
+		if _, raw := s.table.size(k); s.table.frames[k].raw < off || s.table.frames[k+1].raw > end {
+			most = max(most, raw)
+		}
+	}
+	return most
+}
+
+// copyKept fills p from off on with what a kept frame has of it; -1 where it is not kept.
+func (s *seekable) copyKept(i int, p []byte, off int64) int {
+	k := s.shared.get(frameKey{s, i})
+	if k == nil {
+		return -1
+	}
+	defer s.shared.put(k)
+	return copy(p, k.raw[off-s.table.frames[i].raw:])
+}
+
+// readFrame fills p from off on with what frame i has of it.
+func (s *seekable) readFrame(i int, compressed, p []byte, off int64) (int, error) {
+	_, raw := s.table.size(i)
 	if raw == 0 {
 		return 0, nil
 	}
-	p = p[:min(int64(len(p)), raw-off)]
-	if raw > maxWhole || compressed > 2*maxWhole {
-		return s.readLarge(ctx, i, p, off)
-	}
-	b := s.borrow(i)
-	defer s.giveBack(b)
-	if b.frame == i {
-		return copy(p, b.raw[off:]), nil
-	}
+	at := off - s.table.frames[i].raw
+	p = p[:min(int64(len(p)), raw-at)]
 	if int64(len(p)) == raw {
-		if err := s.decode(ctx, i, b, p); err != nil {
+		if err := s.decode(i, compressed, p); err != nil {
 			return 0, err
 		}
 		return len(p), nil
 	}
-	b.frame = -1
-	b.raw = resize(b.raw, int(raw))
-	if err := s.decode(ctx, i, b, b.raw); err != nil {
+	if n := s.copyKept(i, p, off); n >= 0 {
+		return n, nil
+	}
+	content := s.shared.room(int(raw))
+	if err := s.decode(i, compressed, content); err != nil {
 		return 0, err
 	}
-	b.frame = i
-	return copy(p, b.raw[off:]), nil
-}
-
-// borrow returns memory that holds frame i, if there is such; otherwise any.
-func (s *seekable) borrow(i int) *scratch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.kept, func(b *scratch) bool { return b.frame == i })
-	if at < 0 {
-		if len(s.kept) < keptFrames {
-			return &scratch{frame: -1}
-		}
-		at = 0
-	}
-	b := s.kept[at]
-	s.kept = slices.Delete(s.kept, at, at+1)
-	return b
-}
-
-func (s *seekable) giveBack(b *scratch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.kept) == keptFrames {
-		s.kept = slices.Delete(s.kept, 0, 1)
-	}
-	s.kept = append(s.kept, b)
+	n := copy(p, content[at:])
+	s.shared.keep(frameKey{s, i}, content)
+	return n, nil
 }
 
 // resize returns a slice of length n, b itself where that is large enough.
@@ -247,13 +294,9 @@ func newFrameDecoder(ignoreChecksum bool) (*zstd.Decoder, error) {
 }
 
 // decode decodes frame i into raw, which has its size.
-func (s *seekable) decode(ctx context.Context, i int, b *scratch, raw []byte) error {
+func (s *seekable) decode(i int, compressed, raw []byte) error {
 	f := &s.table.frames[i]
-	compressed, _ := s.table.size(i)
-	b.compressed = resize(b.compressed, int(compressed))
-	if err := readFull(ctx, s.r, b.compressed, f.at); err != nil {
-		return err
-	}
+	s.shared.decoded.Add(1)
 	get := checking
 	if s.table.checksums {
 		get = trusting
@@ -262,7 +305,7 @@ func (s *seekable) decode(ctx context.Context, i int, b *scratch, raw []byte) er
 	if err != nil {
 		return err
 	}
-	got, err := dec.DecodeAll(b.compressed, raw[:0:len(raw)])
+	got, err := dec.DecodeAll(compressed, raw[:0:len(raw)])
 	if err == nil && len(got) != len(raw) {
 		err = fmt.Errorf("the frame holds %d bytes, the seek table says %d", len(got), len(raw))
 	}

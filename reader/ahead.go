@@ -1,0 +1,500 @@
+package reader
+
+import (
+	"slices"
+	"sync"
+
+	"shardify/dataset"
+	"shardify/shard/compress"
+)
+
+// Reading ahead: what batches to come need is read with what lies beside it, in spans of
+// some 4 MiB where there is so much, and kept until its batch has its turn. A store that
+// answers late, or counts requests, is asked once for some forty photographs, and a frame
+// of .tar.zst that holds several samples is decompressed once for all of them.
+//
+// The plan says what to read. The scheduler looks some batches ahead in it: as far as
+// ShuffleWindow mixes, or as a span reaches in each lane. A sample that has no span yet
+// gets one, together with those beside it that will be needed, too. Whatever is in no
+// span when its batch's turn comes is read alone.
+//
+// Spans take memory that nobody needs at the moment, up to Config.ReadAhead. When the
+// consumer waits for a batch that finds no memory, spans are given up, the latest one
+// first; what was in them is read alone. So reading ahead takes nothing from the
+// promise that the earliest batch can always be finished.
+
+const (
+	// spanSize is how long spans are at least, where so much is wanted that lies
+	// together. They are less than twice as long.
+	spanSize = 4 << 20
+	// runSize is how far around a sample those are looked for that lie beside it.
+	runSize = 8 * spanSize
+	// remoteGap is maxGap for spans of remote stores: what comes in some milliseconds.
+	remoteGap = 256 << 10
+	// maxLooked bounds the samples that are looked at ahead of their batch.
+	maxLooked = 1 << 18
+	// maxSpans bounds the spans that wait for a fetcher.
+	maxSpans = 256
+)
+
+// lookahead is what the scheduler knows of batches to come. It belongs to the scheduling
+// goroutine, but for what spans share with fetchers. A nil one looks at nothing.
+type lookahead struct {
+	*pass
+	gap   int64
+	limit int64 // of the bytes of spans
+	depth int   // samples to look ahead
+	// looked are the batches that have been looked at, from the one that is next; next
+	// is the first that has not. Of looked, batches before at, and entries of
+	// looked[at] before entry, have their spans.
+	looked    []lookedAt
+	next      int64
+	samples   int
+	at, entry int
+	shards    map[int32]*wants
+	rowBytes  int64 // that shards take
+	spans     []*span
+	// entries, missing and free are memory to be used again.
+	entries []int64
+	missing []int32
+	free    [][]spot
+}
+
+// lookedAt is a batch that has been looked at, and where its samples lie.
+type lookedAt struct {
+	number int64
+	places []spot
+}
+
+type spot struct{ shard, row int32 }
+
+// wants is what batches that were looked at need of a shard.
+type wants struct {
+	rows *rows
+	uses []int32 // of each row
+	span []*span // in which the row is, or nil
+	all  int     // the sum of uses
+}
+
+// bytes is the memory that wants take.
+func (w *wants) bytes() int64 { return w.rows.bytes() + wantBytes*int64(len(w.uses)) }
+
+const wantBytes = 12 // for each row
+
+// span is neighbouring samples of a shard that are read together.
+type span struct {
+	read  read
+	lease lease
+	rows  []int32
+	left  int // rows that are still wanted; then the scheduler needs the lease no more
+
+	mu      sync.Mutex
+	done    bool
+	err     error
+	waiters []waiter
+}
+
+// waiter is a piece that waits for its span.
+type waiter struct {
+	job   *job
+	piece *piece
+}
+
+// aheadPlan is how a reader reads ahead.
+type aheadPlan struct {
+	bytes   int64 // 0: not at all
+	samples int
+	gap     int64
+	rows    int64 // bytes of indexes that are held beside the cache of indexes
+}
+
+// maxAutoAhead bounds what reading ahead adds to Config.Memory where that is left to the
+// reader.
+const maxAutoAhead = 2 << 30
+
+// planAhead decides how to read ahead by what the manifest says of the samples, the order
+// and the stores.
+func (r *Reader) planAhead() (a aheadPlan) {
+	c := &r.config
+	if r.sequential || c.ReadAhead < 0 {
+		return a
+	}
+	var bytes, all int64
+	for i := range r.split.Shards {
+		sh := &r.split.Shards[i]
+		all += dataset.RawBytes(sh)
+		for _, f := range sh.Fields {
+			_, found := slices.BinarySearch(r.wanted.names, f.Name)
+			if found || r.wanted.image && slices.Contains(imageNames, f.Name) {
+				bytes += f.Bytes
+			}
+		}
+	}
+	n := max(1, r.split.Samples)
+	sample := bytes/n + 1
+	framed := r.frames && all/n < compress.FrameSize/2
+	remote := r.remote()
+	o := c.Order()
+	var window int64 // samples of this rank
+	switch o.Shuffle {
+	case ShuffleGlobal:
+		if framed {
+			window = 1 << 16
+		}
+	case ShuffleWindow:
+		window = int64(o.Window / o.World * (len(c.Buckets.Edges) + 1))
+	default:
+		window = int64(o.Lanes/o.World) * (2*spanSize/sample + 1)
+	}
+	switch {
+	case c.ReadAhead > 0:
+		a.bytes = c.ReadAhead
+	case remote && o.Shuffle != ShuffleGlobal, framed:
+		// A window's spans come while those of the one before are still there: some
+		// sample of each is used late. Blocks are up to an eighth larger than spans.
+		a.bytes = 2*window*sample*9/8 + int64(o.Lanes/o.World*o.Interleave)*spanSize/2
+	default:
+		return a
+	}
+	a.samples = int(min(max(2*window, a.bytes/sample), maxLooked))
+	a.gap = maxGap
+	if framed {
+		a.gap = compress.FrameSize
+	}
+	if remote {
+		a.gap = max(a.gap, remoteGap)
+	}
+	return a
+}
+
+func newLookahead(p *pass) *lookahead {
+	r := p.reader
+	if r.ahead.bytes == 0 {
+		return nil
+	}
+	return &lookahead{
+		pass: p, gap: r.ahead.gap, limit: r.ahead.bytes, depth: r.ahead.samples, next: p.from,
+		shards: map[int32]*wants{},
+	}
+}
+
+// rows are those of a shard that has been looked at; nil of others.
+func (a *lookahead) rows(shard int32) *rows {
+	if a != nil {
+		if w := a.shards[shard]; w != nil {
+			return w.rows
+		}
+	}
+	return nil
+}
+
+// spanOf is the span that has a piece; nil if there is none, or it could not be read.
+func (a *lookahead) spanOf(q *piece) *span {
+	if a == nil {
+		return nil
+	}
+	w := a.shards[q.shard]
+	if w == nil || w.span[q.row] == nil {
+		return nil
+	}
+	s := w.span[q.row]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil
+	}
+	return s
+}
+
+// attach gives a piece its bytes of its span, now or when they have come.
+func (a *lookahead) attach(j *job, q *piece) error {
+	s := q.span
+	q.span = nil
+	s.lease.users.Add(1)
+	s.mu.Lock()
+	if !s.done {
+		s.waiters = append(s.waiters, waiter{j, q})
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.Unlock()
+	return a.provide(j, q, s)
+}
+
+// provide gives a piece its bytes of a span that is done. Where that could not be read,
+// a piece of it can perhaps: it is tried alone.
+func (p *pass) provide(j *job, q *piece, s *span) error {
+	err := s.err
+	if err != nil {
+		data := s.read.data[q.offset-s.read.offset:][:q.size]
+		if err = p.loadFrom(fileKey{s.read.shard, 0}, data, q.offset); damaged(err) {
+			p.counters.rereads.Add(1)
+			err = p.loadAgain(s.read.shard, data, q.offset)
+		}
+	}
+	return p.deliver(j, q, &s.read, err)
+}
+
+// readSpan reads a span, for a fetcher. Its error is that the pass is over.
+func (p *pass) readSpan(s *span) error {
+	err := p.load(&s.read)
+	s.mu.Lock()
+	s.done, s.err = true, err
+	waiters := s.waiters
+	s.waiters = nil
+	s.mu.Unlock()
+	for _, w := range waiters {
+		if err := p.provide(w.job, w.piece, s); err != nil {
+			return err
+		}
+	}
+	p.pool.done(&s.lease)
+	return nil
+}
+
+// passed says that a batch has all its reads.
+func (a *lookahead) passed(number int64) {
+	if a == nil {
+		return
+	}
+	a.next = max(a.next, number+1)
+	if len(a.looked) == 0 || a.looked[0].number != number {
+		return
+	}
+	places := a.looked[0].places
+	a.looked = slices.Delete(a.looked, 0, 1)
+	if a.at > 0 {
+		a.at--
+	} else {
+		a.entry = 0
+	}
+	a.samples -= len(places)
+	a.unwant(places)
+	a.free = append(a.free, places[:0])
+}
+
+// unwant takes back one use of samples.
+func (a *lookahead) unwant(places []spot) {
+	for _, p := range places {
+		w := a.shards[p.shard]
+		if w.uses[p.row]--; w.uses[p.row] == 0 {
+			a.forget(w, p.row)
+		}
+		if w.all--; w.all == 0 {
+			delete(a.shards, p.shard)
+			a.rowBytes -= w.bytes()
+		}
+	}
+}
+
+// forget takes a row out of its span, and ends the span with its last row.
+func (a *lookahead) forget(w *wants, row int32) {
+	s := w.span[row]
+	if s == nil {
+		return
+	}
+	w.span[row] = nil
+	if s.left--; s.left == 0 {
+		i := slices.Index(a.spans, s)
+		a.spans = slices.Delete(a.spans, i, i+1)
+		a.pool.done(&s.lease)
+	}
+}
+
+// giveUp gives the latest span up; it is false if there is none.
+func (a *lookahead) giveUp() bool {
+	if a == nil || len(a.spans) == 0 {
+		return false
+	}
+	s := a.spans[len(a.spans)-1]
+	w := a.shards[s.read.shard]
+	for _, row := range s.rows {
+		if w.span[row] == s {
+			a.forget(w, row)
+		}
+	}
+	return true
+}
+
+// fill looks at batches and sends spans for what they need, as far as there is memory.
+// It waits for nothing but indexes.
+func (a *lookahead) fill() {
+	if a == nil {
+		return
+	}
+	for a.samples < a.depth && a.next < a.plan.Batches() && a.rowBytes <= a.reader.ahead.rows {
+		if !a.look(a.next) {
+			// An index that cannot be read is an error when its batch has its turn.
+			a.depth = 0
+			break
+		}
+		a.next++
+	}
+	for ; a.at < len(a.looked); a.at, a.entry = a.at+1, 0 {
+		for b := &a.looked[a.at]; a.entry < len(b.places); a.entry++ {
+			p := b.places[a.entry]
+			if w := a.shards[p.shard]; w.span[p.row] == nil && !a.send(w, p) {
+				return
+			}
+		}
+	}
+}
+
+// look notes what a batch needs.
+func (a *lookahead) look(number int64) bool {
+	var places []spot
+	if n := len(a.free); n > 0 {
+		places, a.free = a.free[n-1], a.free[:n-1]
+	}
+	plan, of := a.plan.of(number)
+	a.entries = plan.batch(a.entries[:0], of, a.reader.config.Rank)
+	a.missing = a.missing[:0]
+	for _, e := range a.entries {
+		n, _ := plan.number(e)
+		shard, row := a.plan.Locate(n)
+		places = append(places, spot{int32(shard), int32(row)})
+		if a.shards[int32(shard)] == nil && !slices.Contains(a.missing, int32(shard)) {
+			a.missing = append(a.missing, int32(shard))
+		}
+	}
+	err := a.loadRows(a.ctx, a.missing, func(shard int32, r *rows) {
+		n := len(r.labels)
+		w := &wants{rows: r, uses: make([]int32, n), span: make([]*span, n)}
+		a.shards[shard] = w
+		a.rowBytes += w.bytes()
+	})
+	if err != nil {
+		for _, shard := range a.missing {
+			if w := a.shards[shard]; w != nil {
+				delete(a.shards, shard)
+				a.rowBytes -= w.bytes()
+			}
+		}
+		return false
+	}
+	for _, p := range places {
+		w := a.shards[p.shard]
+		w.uses[p.row]++
+		w.all++
+	}
+	a.looked = append(a.looked, lookedAt{number, places})
+	a.samples += len(places)
+	return true
+}
+
+// send makes the span of a sample and sends it on its way. It is false where there is no
+// room.
+func (a *lookahead) send(w *wants, p spot) bool {
+	from, to, ok := w.run(p.row, a.gap)
+	if !ok {
+		return true
+	}
+	start, _, _ := w.rows.extent(from)
+	_, end, _ := w.rows.extent(to)
+	class := sizeClass(end - start)
+	if a.pool.ahead.Load()+class > a.limit || len(a.pass.spans) == cap(a.pass.spans) {
+		return false
+	}
+	b, err := a.pool.try(class, 0)
+	if b == nil || err != nil {
+		return false // also where the system has none: batches report that
+	}
+	a.pool.ahead.Add(class)
+	s := &span{read: read{shard: p.shard, offset: start, size: end - start, data: b.data[:end-start], at: -1}}
+	s.read.lease = &s.lease
+	s.lease.block, s.lease.ahead = b, true
+	s.lease.users.Store(2) // this goroutine and a fetcher
+	for row := from; row <= to; row++ {
+		if w.uses[row] > 0 && w.span[row] == nil {
+			if _, _, ok := w.rows.extent(row); ok {
+				w.span[row] = s
+				s.rows = append(s.rows, row)
+			}
+		}
+	}
+	s.left = len(s.rows)
+	a.spans = append(a.spans, s)
+	a.counters.store.queued.Add(1)
+	a.pass.spans <- s // there is room, and nobody else sends
+	return true
+}
+
+// run finds the first and the last row of the span for a row. Of the run of wanted rows
+// that lie beside each other, it is one of equal parts that are not much shorter than
+// spanSize: so what is left of the run is cut in the same way. It is false where a row
+// is better read alone.
+func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
+	start, end, ok := w.rows.extent(row)
+	if !ok {
+		return 0, 0, false
+	}
+	from, to = row, row
+	first, last := start, end
+	for i := row + 1; int(i) < len(w.uses); i++ {
+		s, e, ok := w.rows.extent(i)
+		if s < 0 {
+			continue
+		}
+		if s < last || s-last > gap || e-start > runSize {
+			break
+		}
+		if ok && w.uses[i] > 0 && w.span[i] == nil {
+			to, last = i, e
+		}
+	}
+	for i := row - 1; i >= 0; i-- {
+		s, e, ok := w.rows.extent(i)
+		if s < 0 {
+			continue
+		}
+		if e > first || first-e > gap || end-s > runSize {
+			break
+		}
+		if ok && w.uses[i] > 0 && w.span[i] == nil {
+			from, first = i, s
+		}
+	}
+	if parts := (last - first) / spanSize; parts > 1 {
+		part := func(at int64) int64 { return (at - first) * parts / (last - first) }
+		of := part(start)
+		for i := from; i < row; i++ {
+			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && w.uses[i] > 0 && w.span[i] == nil {
+				from = i
+				break
+			} else if i == row-1 {
+				from = row
+			}
+		}
+		for i := to; i > row; i-- {
+			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && w.uses[i] > 0 && w.span[i] == nil {
+				to = i
+				break
+			} else if i == row+1 {
+				to = row
+			}
+		}
+	}
+	return from, to, from < to || end-start >= spanSize/4
+}
+
+// extent is where what is wanted of a row begins and ends; -1 where nothing is. It is
+// not ok where that is little of what lies between, so that a span should not have it.
+func (r *rows) extent(row int32) (start, end int64, ok bool) {
+	start = -1
+	var wanted int64
+	for i := range r.cols {
+		offset, size := r.cols[i].offset[row], r.cols[i].size[row]
+		switch {
+		case offset == notVerbatim:
+			return r.offsets[row], r.offsets[row] + r.sizes[row], true
+		case offset == absent || size == 0:
+			continue
+		}
+		if start < 0 || offset < start {
+			start = offset
+		}
+		end = max(end, offset+size)
+		wanted += size
+	}
+	return start, end, start >= 0 && end-start <= 2*wanted+maxGap
+}
