@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"syscall"
 
 	"shardify/index"
 	"shardify/shard"
@@ -91,7 +92,10 @@ func (d *Dataset) Share(frames *compress.Frames) *Dataset {
 func explainMissing(ctx context.Context, st store.Store) error {
 	const look = 10_000
 	for _, err := range st.List(ctx, WorkDir) {
-		if err != nil {
+		if errors.Is(err, syscall.ENOTDIR) {
+			return fmt.Errorf("%s: %w: it is a file; a data set is a folder, which `shardify pack` makes, and `shardify index` of a folder of shards",
+				st.URL(), ErrNotDataset)
+		} else if err != nil {
 			return fmt.Errorf("data set %s: %w", st.URL(), err)
 		}
 		return fmt.Errorf("%s: %w: %s is there: run the same `shardify pack` command again to finish it",

@@ -70,6 +70,16 @@ func TestOpenFaults(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a file", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shard.tar")
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := dataset.Open(t.Context(), file.New(path))
+		if !errors.Is(err, dataset.ErrNotDataset) || !strings.Contains(err.Error(), "it is a file") {
+			t.Errorf("got %v", err)
+		}
+	})
 	t.Run("no permission", func(t *testing.T) {
 		if runtime.GOOS == "windows" || os.Getuid() == 0 {
 			t.Skip("SKIPPED LOUDLY: the user root may read everything; run as another to see this")

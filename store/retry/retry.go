@@ -13,7 +13,7 @@
 //
 // An error is final, and returned as it is, where another attempt cannot help:
 // [fs.ErrNotExist], [fs.ErrPermission], [fs.ErrInvalid] (with it [store.ErrName]),
-// [fs.ErrExist], [fs.ErrClosed], [errors.ErrUnsupported], whatever
+// [fs.ErrExist], [fs.ErrClosed], [errors.ErrUnsupported], [syscall.ENOTDIR], whatever
 // Config.Retryable denies, and the end of the caller's context.
 //
 // What writes (Create and its Writer, Remove, Sweep) and Lock is not retried: a
@@ -50,6 +50,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"shardify/store"
@@ -186,7 +187,7 @@ func (s *Store) Stats() Stats {
 
 // final says that err will not pass by itself.
 func (s *Store) final(err error) bool {
-	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, fs.ErrExist, fs.ErrClosed, errors.ErrUnsupported} {
+	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, fs.ErrExist, fs.ErrClosed, errors.ErrUnsupported, syscall.ENOTDIR} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -290,7 +291,7 @@ func TestGivesUp(t *testing.T) {
 func TestFinal(t *testing.T) {
 	denied := errors.New("the caller's own")
 	for _, final := range []error{
-		fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, store.ErrName, fs.ErrClosed, fs.ErrExist, errors.ErrUnsupported, denied,
+		fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, store.ErrName, fs.ErrClosed, fs.ErrExist, errors.ErrUnsupported, syscall.ENOTDIR, denied,
 	} {
 		final := fmt.Errorf("s3://x/a: %w", final)
 		b := &broken{
