@@ -28,12 +28,14 @@ func newBenchCommand() *cobra.Command {
 		Long: `Read an epoch as a training loop would that takes no time itself, and say how many
 images a second came, how many bytes of fields that is, how long the first batch and
 the next ones were waited for, the most memory the process had, and which stage held
-the others up.`,
+the others up.
+` + streamHelp,
 		Example: `  shardread bench /data/imagenet --split train --crop 224 --batch 256
-  shardread bench /data/imagenet --decode none`,
-		Args: oneDataset,
+  shardread bench /data/imagenet --decode none
+  shardread bench 'https://host/train-{0000..0146}.tar' --crop 224`,
+		Args: oneSource,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.config(cmd.Flags())
+			c, err := o.configFor(cmd.Flags(), args[0])
 			if err != nil {
 				return err
 			}
@@ -67,7 +69,7 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 	if o.epochs < 1 || o.batches < 0 {
 		return usagef("--epochs must be 1 or more, --batches 0 or more")
 	}
-	r, err := o.open(ctx, dst, c)
+	r, err := o.openBatches(ctx, dst, c)
 	if err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 }
 
 // benchEpochs reads the epochs, or the first batches of them.
-func benchEpochs(ctx context.Context, o *benchOptions, r *reader.Reader, state reader.State, file *stateFile, report io.Writer) error {
+func benchEpochs(ctx context.Context, o *benchOptions, r batches, state reader.State, file *stateFile, report io.Writer) error {
 	left := o.batches
 	for end := state.Epoch + o.epochs; state.Epoch < end; {
 		for b, err := range r.Resume(ctx, state) {

@@ -38,6 +38,7 @@ type configOptions struct {
 	keysFrom, weights                            string
 	mix, sizes                                   []string
 	crop, eval                                   int
+	streamed                                     bool // see isStream
 	mixup, cutmix                                float64
 }
 
@@ -111,6 +112,12 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.StringVar(&o.memory, "memory", "", "memory for batches, reads and index: 512MiB, 2GB (default: four batches, 128 MiB, the index, and up to 2 GiB to read ahead)")
 		f.StringVar(&o.readAhead, "read-ahead", "", "how much to read before its turn, with what lies beside it: 1GiB, 0 for none (default: by the store and the order)")
 	}
+}
+
+// configFor is config for what DST names.
+func (o *configOptions) configFor(f *pflag.FlagSet, dst string) (reader.Config, error) {
+	o.streamed = isStream(dst)
+	return o.config(f)
 }
 
 // config merges the file and the flags that were given.
@@ -243,14 +250,16 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 	if err := o.load(); err != nil {
 		return c, usage(errors.Join(append(faults, err)...))
 	}
-	if o.state != nil {
+	if o.state != nil && o.streamed == (o.state.Stream != nil) { // of other ones, start says so
 		c = o.state.Config(c)
 	}
 	if c.Ends == "" {
 		c.Ends = reader.EndsExact
 	}
-	if err := c.Validate(); err != nil {
-		faults = append(faults, err)
+	if !o.streamed { // a stream has rules of its own
+		if err := c.Validate(); err != nil {
+			faults = append(faults, err)
+		}
 	}
 	if err := errors.Join(faults...); err != nil {
 		return c, usage(err)

@@ -29,16 +29,18 @@ func newHeadCommand() *cobra.Command {
 		Use:   "head DST",
 		Short: "The first samples: keys, labels, fields, sizes, dimensions, tensors",
 		Long: `Show the first samples of a split in the data set's own order, from its index; no
-image is read.
+image is read. DST may also name shards that have no index, as for stream; their
+first samples are read.
 
 With --tensors, or a --config that has some, a batch of these samples is read, and its
 tensors are shown: names, types, shapes, and the first values; with --json a line for
 each.`,
 		Example: `  shardread head /data/imagenet -n 20
   shardread head /data/imagenet --json | jq .key
+  shardread head 'https://host/train-{0000..0146}.tar'
   shardread head /data/coco -n 4 --crop 224 --tensors \
     '[{"field":"json","name":"boxes","kind":"boxes","path":"/annotations/*/bbox","boxes":{"format":"xywh"}}]'`,
-		Args: oneDataset,
+		Args: oneSource,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runHead(cmd.Context(), o, cmd.Flags(), args[0], streamsOf(cmd))
 		},
@@ -75,12 +77,15 @@ func runHead(ctx context.Context, o *headOptions, flags *pflag.FlagSet, dst stri
 	if o.n < 0 {
 		return usagef("-n %d: want 0 or more", o.n)
 	}
-	c, err := o.config(flags)
+	c, err := o.configFor(flags, dst)
 	if err != nil {
 		return err
 	}
 	if c.Tensors != nil || slices.ContainsFunc(tensorFlags, flags.Changed) {
 		return headTensors(ctx, o, c, dst, s)
+	}
+	if isStream(dst) {
+		return headStream(ctx, o, dst, s)
 	}
 	st, err := open.URL(ctx, dst)
 	if err != nil {
@@ -140,7 +145,7 @@ const maxValues = 8
 func headTensors(ctx context.Context, o *headOptions, c reader.Config, dst string, s streams) error {
 	c.Shuffle, c.Ends, c.World, c.Rank = reader.ShuffleNone, reader.EndsExact, 1, 0
 	c.BatchSize, c.Sampling, c.Buckets, c.Fields = max(1, o.n), reader.Sampling{}, reader.Buckets{}, []string{}
-	r, err := o.open(ctx, dst, c)
+	r, err := o.openBatches(ctx, dst, c)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"shardify/reader"
+	"shardify/store/stream"
 )
 
 type planOptions struct {
@@ -79,6 +80,9 @@ func runPlan(ctx context.Context, o *planOptions, c reader.Config, dst string, s
 	// The order is the same whatever is read.
 	asTheyAre(&c)
 	c.Fields = []string{}
+	if isStream(dst) {
+		return usagef("%s has no index, so that its order is not known before it is read: `shardify index` writes one beside the shards; shardread stream %s --format jsonl reads them", stream.Title(dst), stream.Title(dst))
+	}
 	r, err := o.open(ctx, dst, c)
 	if err != nil {
 		return err

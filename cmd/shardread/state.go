@@ -50,7 +50,7 @@ func (o *stateOptions) load() error {
 
 // start is the state where the command begins: that of the file, or a batch of an
 // epoch.
-func (o *stateOptions) start(r *reader.Reader, epoch int, batch int64) (reader.State, error) {
+func (o *stateOptions) start(r batches, epoch int, batch int64) (reader.State, error) {
 	if o.state == nil {
 		return r.State(epoch, batch)
 	}

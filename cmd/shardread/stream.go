@@ -75,15 +75,17 @@ With --fields, tar and jsonl have only these fields.
 
 With --state-out FILE the state of the order goes to FILE whenever what it says is done
 has been written to stdout, and --resume FILE goes on there: with the next batch, or
-the next epoch. It may do so with another --world and --batch, whose product must stay.`,
+the next epoch. It may do so with another --world and --batch, whose product must stay.
+` + streamHelp,
 		Example: `  shardread stream /data/imagenet --format tar --seed 1 | tar tf - | head
   shardread stream /data/imagenet --format npy --crop 224 | python train.py
   shardread stream /data/coco --format npz --batches 1 --crop 224 \
     --tensors '[{"field":"json","name":"boxes","kind":"boxes","path":"/annotations/*/bbox","boxes":{"format":"xywh"}}]' >batch.npz
   shardread stream /data/imagenet --format jsonl --fields cls | jq -r .key
   shardread stream /data/imagenet --seed 1 --state-out state.json >first.tar  # Ctrl-C
-  shardread stream /data/imagenet --resume state.json >rest.tar`,
-		Args: oneDataset,
+  shardread stream /data/imagenet --resume state.json >rest.tar
+  curl -s https://host/x.tar.gz | shardread stream - --format jsonl --shuffle none`,
+		Args: oneSource,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runStream(cmd.Context(), o, cmd.Flags(), args[0], streamsOf(cmd))
 		},
@@ -128,7 +130,7 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 			}
 		}
 	}
-	c, err := o.config(flags)
+	c, err := o.configFor(flags, dst)
 	if err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 	default:
 		c.Fields = nil
 	}
-	r, err := o.open(ctx, dst, c)
+	r, err := o.openBatches(ctx, dst, c)
 	if err != nil {
 		return err
 	}
