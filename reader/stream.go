@@ -114,6 +114,13 @@ func OpenStream(ctx context.Context, names []string, config Config) (*Stream, er
 	if err != nil {
 		return nil, err
 	}
+	seen := make(map[string]bool, len(list))
+	for _, name := range list {
+		if seen[name] && !stream.IsHTTP(name) && !stream.IsFile(name) {
+			return nil, fmt.Errorf("%w: %s is named twice, and can be read by one at a time", ErrConfig, stream.Title(name))
+		}
+		seen[name] = true
+	}
 	opener, err := stream.New(config.Retry)
 	if err != nil {
 		return nil, err

@@ -43,6 +43,7 @@ type filler struct {
 	later *listed   // what could not be opened yet
 	turn  int
 	taken int // in a row from open[turn]
+	ends  int // of shards
 
 	// in is the sample that is being read.
 	in *sampleIn
@@ -187,11 +188,12 @@ func (f *filler) skimming() bool { return f.number < f.from }
 // arrive returns the next sample of this rank, nil at the end.
 func (f *filler) arrive() (*sampleIn, error) {
 	for {
-		if err := f.openAhead(); err != nil {
-			return nil, err
-		}
+		f.openAhead()
 		if len(f.open) == 0 {
 			return nil, nil
+		}
+		if f.arrived == 0 && f.ends > 2*len(f.s.names)+int(f.s.mostOpen()) { // of shards, again and again
+			return nil, f.nothing()
 		}
 		if f.turn >= len(f.open) {
 			f.turn = 0
@@ -219,16 +221,13 @@ func (f *filler) arrive() (*sampleIn, error) {
 }
 
 // openAhead fills the places of shards that are open, and opens those that come next.
-func (f *filler) openAhead() error {
+func (f *filler) openAhead() {
 	for len(f.open)+len(f.ahead) < f.plan.order.Interleave+standby {
 		next := f.later
 		if f.later = nil; next == nil {
 			if next = f.list.next(); next == nil {
 				break
 			}
-		}
-		if next.round > 1 && f.arrived == 0 {
-			return fmt.Errorf("%s: there are no samples, also not in the other shards of rank %d", f.s.titles[0], f.reader.config.Rank)
 		}
 		if f.busy(next.shard) {
 			f.later = next
@@ -239,19 +238,19 @@ func (f *filler) openAhead() error {
 	for len(f.open) < f.plan.order.Interleave && len(f.ahead) > 0 {
 		f.open, f.ahead = append(f.open, f.ahead[0]), f.ahead[1:]
 	}
-	return nil
 }
 
-// busy says that a shard is open, and would give its bytes to one of two readers.
+// busy says that a shard is open, of an earlier round. To read it twice at a time would
+// mix it with itself, and of a pipe give each reader a part.
 func (f *filler) busy(shard int32) bool {
 	is := func(src *source) bool { return src.shard == shard }
-	return f.list.round > 0 && (slices.ContainsFunc(f.open, is) || slices.ContainsFunc(f.ahead, is)) &&
-		!stream.IsHTTP(f.s.names[shard]) && !stream.IsFile(f.s.names[shard])
+	return f.list.round > 0 && (slices.ContainsFunc(f.open, is) || slices.ContainsFunc(f.ahead, is))
 }
 
 // close ends a shard; the next takes its place.
 func (f *filler) close(src *source) {
 	src.close()
+	f.ends++
 	f.taken = 0
 	if len(f.ahead) > 0 {
 		f.open[f.turn], f.ahead = f.ahead[0], f.ahead[1:]
@@ -514,7 +513,7 @@ func (f *filler) complete(in *sampleIn) error {
 
 // emit takes a sample out of the buffer and into the batch.
 func (f *filler) emit() error {
-	if len(f.pending) == f.size(f.number) {
+	for len(f.pending) == f.size(f.number) { // which may be 0
 		if err := f.flush(); err != nil {
 			return err
 		}
@@ -565,9 +564,14 @@ func (f *filler) finish() error {
 	case f.number == 0 && f.emitted > 0:
 		return fmt.Errorf("%w: the shards of rank %d have %d samples, less than a batch of %d: lower batch_size, or set ends to %q", ErrConfig, f.reader.config.Rank, f.emitted, o.BatchSize, EndsExact)
 	case f.arrived == 0:
-		return fmt.Errorf("%s: there are no samples, also not in the other shards of rank %d", f.s.titles[0], f.reader.config.Rank)
+		return f.nothing()
 	}
 	return nil
+}
+
+// nothing is the error for shards that are all empty.
+func (f *filler) nothing() error {
+	return fmt.Errorf("shard %s: there are no samples, also not in the other shards of rank %d", f.s.titles[0], f.reader.config.Rank)
 }
 
 // flush makes a job of the batch, or leaves it out where it comes before the state.
