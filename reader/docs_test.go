@@ -16,11 +16,11 @@ func TestDocsNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache, err := filepath.Glob("../store/cache/*_test.go")
+	stores, err := filepath.Glob("../store/*/*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(append(files, cache...), "../tools/shuffling/main_test.go") {
+	for _, name := range append(append(files, stores...), "../tools/shuffling/main_test.go") {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

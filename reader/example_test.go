@@ -314,3 +314,34 @@ func ExampleTensorSpec_ragged() {
 	//   ""
 	//   "rain"
 }
+
+// Shards that nobody has indexed, as webdataset has them.
+func ExampleOpenStream() {
+	dir, remove := packed()
+	defer remove()
+
+	ctx := context.Background()
+	data, err := reader.OpenStream(ctx, []string{dir + "/train-{000000..000002}.tar"}, reader.Config{
+		BatchSize: 8,
+		Seed:      1,
+		Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{32}}, transform.RandomHorizontalFlip{}},
+		Sampling:  reader.Sampling{Samples: 24}, // so that ranks would have equally many batches
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer data.Close()
+	for batch, err := range data.Epoch(ctx, 0) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(batch.Images().Shape, batch.Labels())
+		batch.Release()
+	}
+	// Output:
+	// [8 3 32 32] [4 1 1 2 1 4 2 4]
+	// [8 3 32 32] [2 0 1 2 0 1 1 2]
+	// [8 3 32 32] [1 0 3 1 2 2 0 1]
+}

@@ -87,7 +87,8 @@ const (
 )
 
 const (
-	// readAheadEach is how much of an open shard is read ahead, at most.
+	// readAheadEach is how much of an open shard is read ahead, where Config.ReadAhead
+	// does not say how much of all of them.
 	readAheadEach = 4 << 20
 	// standby is how many shards are opened before they are needed, so that their
 	// servers' answers are not waited for.
@@ -254,12 +255,17 @@ func (s *Stream) divideMemory() error {
 	batch := sizeClass(int64(c.BatchSize)*canvas.sampleBytes() + c.blendBytes(c.BatchSize, canvas.bytes))
 	open := s.mostOpen()
 	s.buffer, s.readBuf = c.WindowBytes, readAheadEach
+	if c.ReadAhead > 0 {
+		s.readBuf = max(scanWindow, c.ReadAhead/open)
+	} else if c.ReadAhead < 0 {
+		s.readBuf = scanWindow
+	}
 	if c.Memory == 0 {
 		s.buffer = or(s.buffer, DefaultStreamBuffer)
 		c.Memory = s.buffer + open*(s.readBuf+scanWindow) + 4*batch + 128<<20
 	} else {
 		s.buffer = or(s.buffer, c.Memory/2)
-		s.readBuf = min(readAheadEach, c.Memory/8/open)
+		s.readBuf = min(s.readBuf, c.Memory/8/open)
 	}
 	s.core.poolBytes = c.Memory - open*(s.readBuf+scanWindow)
 	if rest := s.core.poolBytes - s.buffer; s.readBuf < scanWindow || rest < 2*batch+1<<20 {
@@ -270,7 +276,7 @@ func (s *Stream) divideMemory() error {
 		return fmt.Errorf("%w: memory: %d bytes do not hold the sliding buffer, %d open shards and two batches of %d bytes; give %d or more, or lower batch_size, interleave or window_bytes",
 			ErrConfig, c.Memory, open, batch, least)
 	}
-	c.WindowBytes = s.buffer
+	c.WindowBytes, c.ReadAhead = s.buffer, open*s.readBuf
 	return nil
 }
 

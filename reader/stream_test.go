@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,10 +15,13 @@ import (
 	"go.uber.org/goleak"
 
 	"shardify/dataset/datasettest"
+	"shardify/imaging/augment"
+	"shardify/imaging/transform"
 	"shardify/sample"
 	"shardify/shard"
 	"shardify/shard/compress"
 	"shardify/shard/formats"
+	"shardify/store/file"
 )
 
 // writeShards writes shards of samples, numbered on, as files of a format and returns
@@ -32,11 +36,11 @@ func writeShards(t testing.TB, dir, format string, counts []int, make func(n int
 	n := 0
 	for i, count := range counts {
 		name := filepath.Join(dir, fmt.Sprintf("x-%03d%s", i, f.Extension()))
-		file, err := os.Create(name)
+		out, err := os.Create(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		z, err := compress.NewWriter(file, f.Compression, 0)
+		z, err := compress.NewWriter(out, f.Compression, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +52,7 @@ func writeShards(t testing.TB, dir, format string, counts []int, make func(n int
 			}
 			n++
 		}
-		if err := errors.Join(w.Close(), z.Close(), file.Close()); err != nil {
+		if err := errors.Join(w.Close(), z.Close(), out.Close()); err != nil {
 			t.Fatal(err)
 		}
 		names = append(names, name)
@@ -283,4 +287,52 @@ func statesJSON(t *testing.T, states []State) (all []string) {
 		all = append(all, string(data))
 	}
 	return all
+}
+
+// A Stream gives the batches that a Reader gives of the same shards: only the order, and
+// with it what is random, is its own.
+func TestStreamAsReader(t *testing.T) {
+	dir := t.TempDir()
+	datasettest.Write(t, file.New(dir), datasettest.Options{})
+	for _, c := range []Config{
+		{Decode: DecodeNone},
+		{Transform: transform.List{transform.Resize{Size: transform.Size{30}}, transform.CenterCrop{Size: transform.Size{24}}}, Fields: []string{"cls", "seg.png"}},
+		{
+			Transform: transform.List{transform.CenterCrop{Size: transform.Size{24}}}, DType: DTypeFloat32, Layout: LayoutNHWC,
+			MixUp: &augment.MixUp{Alpha: 0.4}, Classes: 5,
+		},
+		{Decode: DecodeNone, Tensors: []TensorSpec{{Field: "cls", Name: "text", Kind: KindText, Collate: CollateRagged}}},
+		{Decode: DecodeNone, Tensors: []TensorSpec{{Field: "cls", Name: "text", Kind: KindText, PadTo: 5}}, Fields: []string{"jpg"}},
+	} {
+		c.BatchSize, c.Shuffle, c.Ends = 7, ShuffleNone, EndsExact
+		r, err := Open(context.Background(), dir, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got []string
+		for from, into := range map[interface {
+			Epoch(context.Context, int) iter.Seq2[*Batch, error]
+		}]*[]string{r: &want, newStream(t, []string{filepath.Join(dir, "train-{000000..000002}.tar")}, c): &got} {
+			for b, err := range from.Epoch(context.Background(), 1) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				copied := copyOf(b)
+				copied.samples = nil
+				blend, _ := b.Blend()
+				fields := b.Fields()
+				if c.allFields() { // a stream knows those of the batch only
+					fields = nil
+				}
+				*into = append(*into, fmt.Sprint(copied, fields, blend, b.Tensors()))
+				b.Release()
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if len(want) != 5 || !slices.Equal(got, want) {
+			t.Errorf("%+v: other batches", c)
+		}
+	}
 }
