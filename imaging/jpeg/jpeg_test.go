@@ -378,6 +378,31 @@ func TestSeek(t *testing.T) {
 	}
 }
 
+// With seek points, what comes before a region's rows is not looked at.
+func TestSeekSkips(t *testing.T) {
+	data := corpus(t)["120x90-quality98.jpg"]
+	var d Decoder
+	var want, got raster.Image
+	if err := d.Decode(data, &want, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, every := range []int{0, 3} {
+		s, err := d.MakeSeek(data, every)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{X: 50, Y: 40, Width: 60, Height: 30}
+		spoilt := slices.Clone(data)
+		sos := bytes.Index(data, []byte{0xff, 0xda}) + 14
+		clear(spoilt[sos : sos+(len(data)-sos)/4])
+		jobs := []Job{{Data: spoilt, Seek: s, Image: &got, Options: o}}
+		d.DecodeAll(jobs)
+		if err := part(&want, &jobs[0]); err != nil {
+			t.Errorf("every %d: %v", every, err)
+		}
+	}
+}
+
 // Once warm, nothing is allocated.
 func TestAllocations(t *testing.T) {
 	files := corpus(t)

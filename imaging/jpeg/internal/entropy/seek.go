@@ -19,7 +19,7 @@ type Seek struct {
 
 // point is the state before an MCU.
 type point struct {
-	byte int // of the file, or from where the scan begins in relative ones
+	byte int // of the file
 	bit  uint8
 	pred [4]int16
 }
@@ -122,14 +122,14 @@ func stuffed(data []byte, n int) int {
 }
 
 // Fits tells whether the points may be those of d's file: their number is right, and
-// they lie in it. That they are, only a checksum of the file's bytes can tell.
+// they lie in its scan. That they are, only a checksum of the file's bytes can tell.
 func (s *Seek) Fits(d *Decoder) bool {
 	if d.Seekable() != nil {
 		return false
 	}
 	wide, high := d.mcus()
 	return s.wide == wide && s.high == high && s.comps == d.Frame.N &&
-		s.points[0].byte+d.pos <= len(d.Data) && s.points[len(s.points)-1].byte <= len(d.Data)-d.pos
+		s.points[0].byte == d.pos && s.points[len(s.points)-1].byte <= len(d.Data)
 }
 
 // markers returns entries at restart markers, nil if not every row begins with one.
