@@ -105,6 +105,17 @@ type Shard struct {
 	Fields []FieldStat `json:"fields"`
 	// Index is the Parquet file of its rows.
 	Index File `json:"index"`
+	// Seek is the side file with the seek points of its JPEGs; nil where there is none.
+	Seek *Seek `json:"seek,omitempty"`
+}
+
+// Seek is a side file of seek points, as package index/seek describes it.
+type Seek struct {
+	File
+	// Every is how many MCUs lie between the points of a row; 0: each row has one.
+	Every int `json:"every,omitempty"`
+	// Samples is how many samples have points.
+	Samples int64 `json:"samples"`
 }
 
 // FieldStat sums up a field over a shard.
@@ -266,6 +277,12 @@ func (m *Manifest) Validate() error {
 			sh := &s.Shards[j]
 			file(s.Name, &sh.File)
 			file(s.Name, &sh.Index)
+			if p := sh.Seek; p != nil {
+				file(s.Name, &p.File)
+				if p.Every < 0 || p.Samples < 0 || p.Samples > sh.Samples {
+					fault("file %q has seek points every %d MCUs for %d samples", sampleText(p.Name), p.Every, p.Samples)
+				}
+			}
 			if sh.Samples < 0 || sh.RawBytes < 0 {
 				fault("shard %q has %d samples in %d bytes", sampleText(sh.Name), sh.Samples, sh.RawBytes)
 			}
@@ -308,6 +325,16 @@ func (c Checksum) Validate() error {
 		return fmt.Errorf("checksum %q is not of the form %s0123456789abcdef", sampleText(string(c)), checksumPrefix)
 	}
 	return nil
+}
+
+// Sum64 returns the number that c is, as NewChecksum takes it; 0 where it has not the form
+// of a checksum.
+func (c Checksum) Sum64() uint64 {
+	if c.Validate() != nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(string(c[len(checksumPrefix):]), 16, 64)
+	return n
 }
 
 // NewHash returns a hash for NewChecksum.
