@@ -4,8 +4,9 @@
 // Start with [Open]. [Dataset.Rows] and [Dataset.OpenShard] are what readers build
 // on; [Verify] compares every byte with what the manifest and the indexes say;
 // [Extract] turns a data set back into files; [Index] writes the manifest and the
-// indexes of shards that another tool made; [Describe] is the one place that says
-// what stands in an index row, for package pack and for Index alike.
+// indexes of shards that another tool made, [AddSeek] the seek points of a data set's
+// JPEGs; [Describe] is the one place that says what stands in an index row, for package
+// pack and for Index alike.
 //
 // # What is promised
 //

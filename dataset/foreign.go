@@ -23,6 +23,7 @@ import (
 
 	"shardify/imaging"
 	"shardify/index"
+	"shardify/index/seek"
 	"shardify/sample"
 	"shardify/shard"
 	"shardify/shard/formats"
@@ -48,6 +49,9 @@ type IndexOptions struct {
 	// a field ("json.category"), or "none"; empty means to look in the usual places,
 	// see Index.
 	LabelFrom string `json:"label_from,omitempty"`
+	// JPEGSeek says where a JPEG shall have seek points: "row", or a number of MCUs; see
+	// seek.ParseSpacing. Empty means none. They lie in a side file beside each shard.
+	JPEGSeek string `json:"jpeg_seek,omitempty"`
 	// Skip leaves bad samples out of the index; otherwise they are an error.
 	Skip bool `json:"skip,omitempty"`
 	// Update goes on from a manifest that Index has written: shards that are as they
@@ -72,6 +76,11 @@ func (o *IndexOptions) Validate() error {
 	}
 	if o.Update && o.Force {
 		faults = append(faults, errors.New("update keeps what is right, force writes all anew: give one"))
+	}
+	if o.JPEGSeek != "" {
+		if _, err := seek.ParseSpacing(o.JPEGSeek); err != nil {
+			faults = append(faults, fmt.Errorf("jpeg_seek: %w", err))
+		}
 	}
 	seen := map[string]bool{}
 	for _, c := range o.Classes {
@@ -158,7 +167,13 @@ func Index(ctx context.Context, st store.Store, opts IndexOptions, report func(B
 	if opts.Name == "" {
 		opts.Name = path.Base(strings.TrimRight(strings.ReplaceAll(st.URL(), `\`, "/"), "/:"))
 	}
-	x := &indexing{st: st, opts: opts, report: report, names: map[string]bool{}, named: map[int64]string{}, highest: -1}
+	x := &indexing{st: st, opts: opts, report: report, every: -1, names: map[string]bool{}, named: map[int64]string{}, highest: -1}
+	if opts.JPEGSeek != "" {
+		var err error
+		if x.every, err = seek.ParseSpacing(opts.JPEGSeek); err != nil {
+			return nil, err
+		}
+	}
 	if err := x.survey(ctx); err != nil {
 		return nil, err
 	}
@@ -189,7 +204,26 @@ func Index(ctx context.Context, st store.Store, opts IndexOptions, report func(B
 	if err != nil {
 		return nil, err
 	}
-	return x.commit(ctx, classes)
+	m, err := x.commit(ctx, classes)
+	if err != nil || x.every < 0 {
+		return m, err
+	}
+	return x.seekKnown(ctx, m)
+}
+
+// seekKnown gives shards seek points that were indexed before and have none.
+func (x *indexing) seekKnown(ctx context.Context, m *index.Manifest) (*index.Manifest, error) {
+	without := slices.ContainsFunc(x.shards, func(f foreign) bool {
+		return f.known && (f.shard.Seek == nil || f.shard.Seek.Every != x.every)
+	})
+	if !without {
+		return m, nil
+	}
+	d, err := New(x.st, m)
+	if err != nil {
+		return nil, err
+	}
+	return AddSeek(ctx, d, SeekOptions{Every: x.every, Workers: x.opts.Workers}, x.found)
 }
 
 // indexing is one run of Index.
@@ -198,6 +232,7 @@ type indexing struct {
 	opts   IndexOptions
 	report func(BadSample)
 	format formats.Format
+	every  int // the spacing of seek points; -1 for none
 	shards []foreign
 	// number finds the number of a class of opts.Classes.
 	number map[string]int64
@@ -223,8 +258,9 @@ type foreign struct {
 	shard index.Shard
 	// known: the entry is that of the previous manifest, and still right.
 	known bool
-	// offset and size are where its index lies in the spool.
-	offset, size int64
+	// offset and size are where its index lies in the spool, seekAt and the size in
+	// shard.Seek where its seek points do.
+	offset, size, seekAt int64
 }
 
 // spool keeps the indexes until it is certain that they are wanted.
@@ -320,6 +356,11 @@ func (x *indexing) survey(ctx context.Context) error {
 			return fmt.Errorf("%s: %s and %s would have one index, %s: rename one of them", x.st.URL(), other, name, sh.shard.Index.Name)
 		}
 		taken[sh.shard.Index.Name] = name
+		if points := SeekName(name); x.every >= 0 && !x.opts.Force {
+			if _, ok := files[points]; ok && !x.oursSeek(ctx, points) {
+				return fmt.Errorf("%s/%s: %w: it has no seek points; --force replaces it", x.st.URL(), points, ErrInTheWay)
+			}
+		}
 		if x.known(&sh, files, manifest) {
 			sh.known = true
 		} else if _, ok := files[sh.shard.Index.Name]; ok && !x.opts.Force && !x.ours(ctx, sh.shard.Index.Name) {
@@ -369,6 +410,9 @@ func (x *indexing) known(sh *foreign, files map[string]store.Info, manifest stor
 			if was.Name == sh.shard.Name && was.Bytes == now.Size && was.Index.Bytes == rows.Size &&
 				was.Index.Name == sh.shard.Index.Name && !now.ModTime.IsZero() && !now.ModTime.After(manifest.ModTime) {
 				sh.shard = *was
+				if p := was.Seek; p != nil && files[p.Name].Size != p.Bytes {
+					sh.shard.Seek = nil
+				}
 				return true
 			}
 		}
@@ -385,6 +429,18 @@ func (x *indexing) ours(ctx context.Context, name string) bool {
 	defer o.Close()
 	_, err = index.ReadKeys(store.ReaderAt(ctx, o), o.Info().Size)
 	return err == nil
+}
+
+// oursSeek says whether a file is one of seek points.
+func (x *indexing) oursSeek(ctx context.Context, name string) bool {
+	o, err := x.st.Open(ctx, name)
+	if err != nil {
+		return false
+	}
+	defer o.Close()
+	var head [seek.HeadSize]byte
+	n, _ := o.ReadAt(ctx, head[:], 0)
+	return seek.IsHead(head[:n])
 }
 
 // found reports a bad sample.
@@ -410,7 +466,11 @@ func (x *indexing) one(ctx context.Context, f *foreign) error {
 	}
 	defer o.Close()
 	file := &objectReader{ctx: ctx, object: o, hash: index.NewHash(), done: func(n int) { progress.Bytes.Add(int64(n)) }}
-	rows, raw, err := x.rows(ctx, f, file)
+	var points *pointsOf
+	if x.every >= 0 {
+		points = newPointsOf(x.every)
+	}
+	rows, raw, err := x.rows(ctx, f, file, points)
 	if err != nil {
 		return err
 	}
@@ -426,13 +486,55 @@ func (x *indexing) one(ctx context.Context, f *foreign) error {
 		f.shard.RawBytes = raw
 	}
 	f.size = int64(len(rows))
-	f.offset, err = x.spool.add(rows)
+	if f.offset, err = x.spool.add(rows); err != nil || points == nil || points.jpegs == 0 {
+		return err
+	}
+	said, err := points.w.Close(&f.shard.File)
+	if err != nil {
+		return err
+	}
+	said.Name = SeekName(f.shard.Name)
+	f.shard.Seek = &said
+	f.seekAt, err = x.spool.add(points.out.Bytes())
 	return err
+}
+
+// pointsOf are the seek points of a shard as its samples come.
+type pointsOf struct {
+	out   bytes.Buffer
+	w     *seek.Writer
+	maker SeekMaker
+	jpegs int64
+}
+
+func newPointsOf(every int) *pointsOf {
+	p := &pointsOf{maker: SeekMaker{Every: every}}
+	p.w = seek.NewWriter(&p.out, every)
+	return p
+}
+
+// add adds those of a sample; nil adds nothing.
+func (p *pointsOf) add(row *index.Row, s *sample.Sample) error {
+	if p == nil {
+		return nil
+	}
+	var points []byte
+	var crc uint32
+	if field := imageOf(row); field != nil {
+		if data, ok := s.Field(field.Name); ok {
+			var isJPEG bool
+			if points, isJPEG = p.maker.Points(data); isJPEG {
+				p.jpegs++
+				crc = field.CRC32C
+			}
+		}
+	}
+	return p.w.Add(crc, points)
 }
 
 // rows reads the samples of a shard and returns its index, and the size of the
 // container.
-func (x *indexing) rows(ctx context.Context, f *foreign, file *objectReader) (rows []byte, raw int64, err error) {
+func (x *indexing) rows(ctx context.Context, f *foreign, file *objectReader, points *pointsOf) (rows []byte, raw int64, err error) {
 	var out bytes.Buffer
 	w := index.NewRowWriter(&out)
 	var stats FieldStats
@@ -468,7 +570,7 @@ func (x *indexing) rows(ctx context.Context, f *foreign, file *objectReader) (ro
 			stats.Add(&row)
 			f.shard.Samples++
 			x.opts.Progress.Samples.Add(1)
-			if err := w.Write(row); err != nil {
+			if err := errors.Join(w.Write(row), points.add(&row, &s.Sample)); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -751,8 +853,17 @@ func (x *indexing) commit(ctx context.Context, classes []string) (*index.Manifes
 				return nil, err
 			}
 			f.shard.Index.Bytes, f.shard.Index.Checksum = f.size, index.Sum(data)
+			if p := f.shard.Seek; p != nil {
+				points := io.NewSectionReader(x.spool.file, f.seekAt, p.Bytes)
+				if err := writeFrom(ctx, x.st, p.Name, points); err != nil {
+					return nil, err
+				}
+			}
 		}
 		indexes[f.shard.Index.Name] = true
+		if p := f.shard.Seek; p != nil {
+			indexes[p.Name] = true
+		}
 		s := splits[f.split]
 		if s == nil {
 			s = &index.Split{Name: f.split}
@@ -766,10 +877,18 @@ func (x *indexing) commit(ctx context.Context, classes []string) (*index.Manifes
 		m.Splits = append(m.Splits, *splits[name])
 	}
 	if x.previous != nil {
-		// Indexes of shards that are gone.
+		// Indexes of shards that are gone, and seek points of others that are new.
 		for i := range x.previous.Splits {
 			for j := range x.previous.Splits[i].Shards {
-				if name := x.previous.Splits[i].Shards[j].Index.Name; !indexes[name] {
+				was := &x.previous.Splits[i].Shards[j]
+				names := []string{was.Index.Name}
+				if was.Seek != nil {
+					names = append(names, was.Seek.Name)
+				}
+				for _, name := range names {
+					if indexes[name] {
+						continue
+					}
 					if err := x.st.Remove(ctx, name); err != nil {
 						return nil, err
 					}
@@ -785,6 +904,19 @@ func (x *indexing) commit(ctx context.Context, classes []string) (*index.Manifes
 		return nil, err
 	}
 	return index.DecodeManifest(data)
+}
+
+// writeFrom writes an object of all that r has.
+func writeFrom(ctx context.Context, st store.Store, name string, r io.Reader) error {
+	w, err := st.Create(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	if _, err := io.Copy(w, r); err != nil {
+		return err
+	}
+	return w.Commit(ctx)
 }
 
 // splitWords are the words that name a split in the names of files.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"shardify/index"
+	"shardify/index/seek"
 )
 
 // Summary is what is worth knowing of a data set, or of one split. It can be written
@@ -19,12 +20,14 @@ type Summary struct {
 	Compression string `json:"compression,omitempty"`
 	// Shards, Samples, Bytes (of the shards' files) and RawBytes (of the containers
 	// before compression) are sums over Splits; IndexBytes that of the indexes.
-	Shards     int64          `json:"shards"`
-	Samples    int64          `json:"samples"`
-	Bytes      int64          `json:"bytes"`
-	RawBytes   int64          `json:"raw_bytes"`
-	IndexBytes int64          `json:"index_bytes"`
-	Splits     []SplitSummary `json:"splits"`
+	Shards     int64 `json:"shards"`
+	Samples    int64 `json:"samples"`
+	Bytes      int64 `json:"bytes"`
+	RawBytes   int64 `json:"raw_bytes"`
+	IndexBytes int64 `json:"index_bytes"`
+	// Seek sums up the side files of seek points; null where no shard has one.
+	Seek   *SeekSummary   `json:"seek,omitempty"`
+	Splits []SplitSummary `json:"splits"`
 	// Fields are summed over the shards.
 	Fields []index.FieldStat `json:"fields"`
 	// Classes is the number of classes, whether they have samples or not.
@@ -33,6 +36,17 @@ type Summary struct {
 	Options any `json:"options,omitempty"`
 	// Contents is what the indexes say; null if they were not read.
 	Contents *Contents `json:"contents,omitempty"`
+}
+
+// SeekSummary sums up side files of seek points.
+type SeekSummary struct {
+	// Shards have side files, of so many Bytes together, with the points of Samples.
+	Shards  int64 `json:"shards"`
+	Bytes   int64 `json:"bytes"`
+	Samples int64 `json:"samples"`
+	// Spacing is "row" or a number of MCUs, as seek.Spacing says; of several, the first
+	// shard's.
+	Spacing string `json:"spacing"`
 }
 
 // SplitSummary sums up a split.
@@ -241,6 +255,14 @@ func Summarize(ctx context.Context, d *Dataset, split string, contents bool) (*S
 	for _, sh := range shards {
 		s.RawBytes += RawBytes(sh)
 		s.IndexBytes += sh.Index.Bytes
+		if p := sh.Seek; p != nil {
+			if s.Seek == nil {
+				s.Seek = &SeekSummary{Spacing: seek.Spacing(p.Every)}
+			}
+			s.Seek.Shards++
+			s.Seek.Bytes += p.Bytes
+			s.Seek.Samples += p.Samples
+		}
 		fields.Merge(sh.Fields)
 	}
 	s.Fields = fields.List()

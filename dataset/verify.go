@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"shardify/index"
+	"shardify/index/seek"
 	"shardify/sample"
 	"shardify/shard"
 	"shardify/shard/compress"
@@ -255,6 +256,9 @@ func (v *verifier) extra(ctx context.Context) ([]Problem, error) {
 		for j := range v.d.manifest.Splits[i].Shards {
 			sh := &v.d.manifest.Splits[i].Shards[j]
 			known[sh.Name], known[sh.Index.Name] = true, true
+			if sh.Seek != nil {
+				known[sh.Seek.Name] = true
+			}
 		}
 	}
 	var found []Problem
@@ -323,6 +327,9 @@ func (c *shardCheck) file(kind Kind, file string, samples int64, format string, 
 func (c *shardCheck) run(ctx context.Context) {
 	rows, ok := c.index(ctx)
 	c.container(ctx, rows, ok)
+	if c.shard.Seek != nil {
+		c.seek(ctx, rows, ok)
+	}
 	c.more()
 }
 
@@ -375,6 +382,73 @@ func (c *shardCheck) index(ctx context.Context) (rows []index.Row, ok bool) {
 		c.file(KindIndex, sh.Index.Name, 0, "its rows have the fields %v, the manifest says %v", got, sh.Fields)
 	}
 	return rows, true
+}
+
+// seek compares the side file of seek points with the manifest, and with the rows. What
+// is wrong with it keeps no sample from being read.
+func (c *shardCheck) seek(ctx context.Context, rows []index.Row, haveRows bool) {
+	d, sh := c.v.d, c.shard
+	name := sh.Seek.Name
+	f, err := d.OpenSeek(ctx, sh)
+	if err != nil {
+		kind := KindUnreadable
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			kind = KindMissing
+		case errors.Is(err, ErrMismatch):
+			kind = KindSize
+		}
+		c.file(kind, name, 0, "%w", err)
+		return
+	}
+	defer f.Close()
+	file := &objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}
+	c.window.reset(file, 0)
+	if err := c.window.skip(1<<62, nil); !errors.Is(err, io.EOF) {
+		c.file(KindUnreadable, name, 0, "at byte %d of the file: %w", file.off, err)
+		return
+	}
+	if sum := index.NewChecksum(file.hash.Sum64()); sum != sh.Seek.Checksum {
+		c.file(KindChecksum, name, 0, "%w: the file has %s, the manifest says %s; `shardify index --jpeg-seek` makes it anew", shard.ErrChecksum, sum, sh.Seek.Checksum)
+		return
+	}
+	t, err := f.Table(ctx)
+	if err != nil {
+		c.file(KindIndex, name, 0, "%w", err)
+		return
+	}
+	if t.Every != sh.Seek.Every || t.With != sh.Seek.Samples {
+		c.file(KindIndex, name, 0, "it has points every %d MCUs of %d samples, the manifest says %d and %d", t.Every, t.With, sh.Seek.Every, sh.Seek.Samples)
+	}
+	if !haveRows {
+		return
+	}
+	file = &objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}
+	c.window.reset(file, 0)
+	for i := range rows {
+		at, size := t.Extent(i)
+		if size == 0 {
+			continue
+		}
+		var entry []byte
+		err := c.window.skip(at-c.window.pos, nil)
+		if err == nil {
+			entry, err = c.window.next(size)
+		}
+		if err != nil {
+			c.file(KindUnreadable, name, 0, "at byte %d of the file: %w", at, err)
+			return
+		}
+		field := imageOf(&rows[i])
+		if field == nil {
+			err = errors.New("seek points of a sample without an image")
+		} else {
+			_, err = seek.ParseEntry(entry, field.CRC32C)
+		}
+		if err != nil {
+			c.found(Problem{Kind: KindIndex, File: name, Key: rows[i].Key, Offset: -1, Err: fmt.Errorf("at byte %d of the file: %w", at, err)})
+		}
+	}
 }
 
 func equalStats(a, b []index.FieldStat) bool {
