@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"shardify/index"
+	"shardify/index/seek"
 	"shardify/shard/compress"
 	"shardify/shard/formats"
 	"shardify/store"
@@ -86,6 +87,11 @@ type Config struct {
 	// default: left out, listed in bad.jsonl, its files copied to quarantine/),
 	// "skip" (left out and listed) or "fail".
 	OnBad string `json:"on_bad,omitempty"`
+	// JPEGSeek says where a JPEG shall have seek points, which let a reader decode a
+	// crop of it without what is before: "row" (at the beginning of each row of MCUs) or
+	// a number (and so many MCUs further on, too). They lie in a side file of each
+	// shard; "" (the default) is none. docs/seek.md says what they cost and bring.
+	JPEGSeek string `json:"jpeg_seek,omitempty"`
 }
 
 // withDefaults returns the configuration with every default filled in.
@@ -131,6 +137,9 @@ func (c Config) Validate() error {
 	oneOf("order", c.Order, OrderShuffle, OrderPath, OrderInterleaved)
 	oneOf("check", c.Check, CheckHeader, CheckNone, CheckDecode)
 	oneOf("on-bad", c.OnBad, OnBadQuarantine, OnBadSkip, OnBadFail)
+	if _, err := c.seekEvery(); err != nil {
+		fault("jpeg-seek: %w", err)
+	}
 	set := 0
 	for _, n := range []int64{c.ShardSize, c.ShardSamples, c.Shards} {
 		if n != 0 {
@@ -206,9 +215,27 @@ func (c *Config) shardName(split string, n, of int64) (string, error) {
 	return name, nil
 }
 
-// indexName returns the name of the index of a shard.
+// seekEvery is the spacing of seek points; -1 for none.
+func (c *Config) seekEvery() (int, error) {
+	if c.JPEGSeek == "" {
+		return -1, nil
+	}
+	return seek.ParseSpacing(c.JPEGSeek)
+}
+
+// indexName returns the name of the index of a shard, seekName that of its side file of
+// seek points.
 func indexName(shard string, f formats.Format) string {
 	return strings.TrimSuffix(shard, f.Extension()) + ".parquet"
+}
+
+func seekName(shard string, f formats.Format) string {
+	return strings.TrimSuffix(shard, f.Extension()) + ".seek"
+}
+
+// shardFiles are the names that a shard's files may have.
+func shardFiles(shard string, f formats.Format) []string {
+	return []string{shard, indexName(shard, f), seekName(shard, f)}
 }
 
 // Env says how the work is done, which leaves no trace in the data set.

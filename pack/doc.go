@@ -24,10 +24,11 @@
 //	DST/.shardify/lock-commit     held while the manifest is written
 //	DST/train-000007.tar          a finished shard
 //	DST/train-000007.parquet      its index
+//	DST/train-000007.seek         its JPEGs' seek points, under Config.JPEGSeek
 //	DST/.tmp-*                    what is being written
 //
-// A shard is written under a temporary name, made durable, renamed; then its index;
-// then its done record. The manifest comes after all of them, and after it
+// A shard is written under a temporary name, made durable, renamed; then its index
+// and its seek points; then its done record. The manifest comes after all of them, and after it
 // .shardify goes away. So a crash at any byte costs the shards in flight and nothing
 // else: the same call again finds the plan and the done records and goes on. Without
 // a manifest no reader takes the folder for a data set.

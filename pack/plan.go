@@ -495,7 +495,7 @@ func (p *planner) checkNames() error {
 	names := map[string]bool{index.ManifestName: true}
 	for i := range p.footer.Shards {
 		s := &p.footer.Shards[i]
-		for _, name := range []string{s.Name, indexName(s.Name, p.format)} {
+		for _, name := range shardFiles(s.Name, p.format) {
 			if name = strings.ToLower(name); names[name] {
 				return fmt.Errorf("template %q gives the name %q twice: it needs {split} and {shard}", p.cfg.Template, name)
 			}

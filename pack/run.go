@@ -244,7 +244,7 @@ func restart(ctx context.Context, st store.Store, env Env) (err error) {
 			return errors.Join(err, p.close())
 		}
 		for i := range p.Shards {
-			names = append(names, p.Shards[i].Name, indexName(p.Shards[i].Name, f))
+			names = append(names, shardFiles(p.Shards[i].Name, f)...)
 		}
 		if err := p.close(); err != nil {
 			return err
@@ -263,6 +263,9 @@ func restart(ctx context.Context, st store.Store, env Env) (err error) {
 			}
 			if rec != nil {
 				names = append(names, rec.Shard.Name, rec.Shard.Index.Name)
+				if rec.Shard.Seek != nil {
+					names = append(names, rec.Shard.Seek.Name)
+				}
 			}
 		}
 	default:
@@ -480,7 +483,7 @@ func (p *packer) one(ctx context.Context, n, readers int) (err error) {
 		return err
 	}
 	name := p.plan.Shards[n].Name
-	for _, name := range []string{name, indexName(name, p.format), doneName(n)} {
+	for _, name := range append(shardFiles(name, p.format), doneName(n)) {
 		if err := p.st.Sweep(ctx, name); err != nil { // what a killed run left
 			return err
 		}
@@ -537,7 +540,8 @@ func (l listing) done(ctx context.Context, st store.Store, pl *plan, n int) (*do
 		size, ok := l.sizes[f.Name]
 		return ok && size == f.Bytes
 	}
-	if rec.Plan != pl.id || rec.Shard.Name != pl.Shards[n].Name || !there(&rec.Shard.File) || !there(&rec.Shard.Index) {
+	if rec.Plan != pl.id || rec.Shard.Name != pl.Shards[n].Name || !there(&rec.Shard.File) || !there(&rec.Shard.Index) ||
+		rec.Shard.Seek != nil && !there(&rec.Shard.Seek.File) {
 		return nil, nil
 	}
 	return rec, nil

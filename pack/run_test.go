@@ -184,6 +184,9 @@ func TestSameBytes(t *testing.T) {
 		for _, order := range []string{OrderShuffle, OrderPath, OrderInterleaved} {
 			cfg := config(dir)
 			cfg.Format, cfg.Order = format, order
+			if order != OrderPath {
+				cfg.JPEGSeek = map[string]string{OrderShuffle: "row", OrderInterleaved: "2"}[order]
+			}
 			first := mem.New()
 			mustRun(t, first, cfg, Env{Workers: 1})
 			problems(t, first)
@@ -264,7 +267,7 @@ func TestCrashAnywhere(t *testing.T) {
 	files["class 0/bad.jpg"] = []byte("not an image")
 	write(t, dir, files)
 	cfg := config(dir)
-	cfg.ShardSize = 20_000
+	cfg.ShardSize, cfg.JPEGSeek = 20_000, "row"
 	clean := mem.New()
 	mustRun(t, clean, cfg, Env{})
 	want := content(t, clean)
@@ -297,7 +300,8 @@ func TestCrashAnywhere(t *testing.T) {
 					t.Fatalf("crash at operation %d: a record that is no JSON: %v", n, err)
 				}
 				finished[rec.Shard.Name] = true
-				if left[rec.Shard.Name] != want[rec.Shard.Name] || left[rec.Shard.Index.Name] != want[rec.Shard.Index.Name] {
+				if left[rec.Shard.Name] != want[rec.Shard.Name] || left[rec.Shard.Index.Name] != want[rec.Shard.Index.Name] ||
+					left[rec.Shard.Seek.Name] != want[rec.Shard.Seek.Name] {
 					t.Fatalf("crash at operation %d: %s has a record but is not finished", n, rec.Shard.Name)
 				}
 			}
@@ -334,6 +338,7 @@ func TestFailAnywhere(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, tree(6))
 	cfg := config(dir)
+	cfg.JPEGSeek = "row"
 	clean := mem.New()
 	mustRun(t, clean, cfg, Env{})
 	want := content(t, clean)
@@ -391,6 +396,7 @@ func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, tree(150))
 	cfg := config(dir)
+	cfg.JPEGSeek = "row"
 	clean := mem.New()
 	mustRun(t, clean, cfg, Env{})
 	want := content(t, clean)

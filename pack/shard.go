@@ -21,6 +21,7 @@ import (
 	"shardify/dataset"
 	"shardify/imaging"
 	"shardify/index"
+	"shardify/index/seek"
 	"shardify/sample"
 	"shardify/shard"
 	"shardify/shard/compress"
@@ -52,6 +53,7 @@ type packer struct {
 	sources sources
 	env     Env
 	format  formats.Format
+	every   int                 // the spacing of seek points; -1 for none
 	memory  *semaphore.Weighted // env.Memory bytes of buffers
 	buffers buffers
 	bad     atomic.Int64 // bad samples met, over all shards
@@ -62,8 +64,12 @@ func newPacker(st store.Store, pl *plan, src sources, env Env) (*packer, error) 
 	if err != nil {
 		return nil, err
 	}
+	every, err := pl.Config.seekEvery()
+	if err != nil {
+		return nil, err
+	}
 	return &packer{
-		st: st, plan: pl, sources: src, env: env, format: format,
+		st: st, plan: pl, sources: src, env: env, format: format, every: every,
 		memory: semaphore.NewWeighted(env.Memory), buffers: buffers{most: env.Memory},
 	}, nil
 }
@@ -79,6 +85,8 @@ type job struct {
 	facts  shard.Facts
 	paths  []string
 	orient int
+	jpeg   bool   // the main image is a JPEG,
+	points []byte // whose seek points these are, where they are wanted
 	reason string // why the sample is bad; empty if it is not
 	path   string // the bad file
 	err    error
@@ -206,7 +214,7 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 	})
 	for range readers {
 		g.Go(func() error {
-			check := &checker{check: p.plan.Config.Check}
+			check := &checker{check: p.plan.Config.Check, seek: dataset.SeekMaker{Every: p.every}}
 			for j := range work {
 				p.read(ctx, j, check)
 				j.ready <- struct{}{}
@@ -243,6 +251,7 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 func (p *packer) read(ctx context.Context, j *job, check *checker) {
 	it := &j.it
 	j.err, j.reason, j.path, j.orient = nil, "", "", 0
+	j.jpeg, j.points = false, j.points[:0]
 	j.facts = shard.Facts{Label: it.label, Image: -1}
 	if it.label >= 0 && it.label < int64(len(p.plan.Classes)) {
 		j.facts.LabelName = p.plan.Classes[it.label]
@@ -291,6 +300,11 @@ func (p *packer) read(ctx context.Context, j *job, check *checker) {
 	if j.reason == "" {
 		p.look(j, check)
 	}
+	if j.reason == "" && p.every >= 0 && j.facts.Image >= 0 {
+		var points []byte
+		points, j.jpeg = check.seek.Points(j.sample.Fields[j.facts.Image].Data)
+		j.points = append(j.points, points...)
+	}
 }
 
 // look checks the images of a job's sample and notes the facts of the main one.
@@ -324,6 +338,7 @@ func (p *packer) look(j *job, check *checker) {
 type checker struct {
 	check  string
 	pixels imaging.Image
+	seek   dataset.SeekMaker
 }
 
 // image returns what is known of an image file, or why it is bad.
@@ -341,7 +356,7 @@ func (c *checker) image(data []byte) (imaging.Info, error) {
 	return info, err
 }
 
-// shardWriter writes a shard and its index.
+// shardWriter writes a shard, its index, and where they are wanted its seek points.
 type shardWriter struct {
 	name      string
 	file      store.Writer
@@ -352,6 +367,10 @@ type shardWriter struct {
 	indexFile store.Writer
 	indexTee  *counter
 	rows      *index.RowWriter
+	seekName  string
+	seekFile  store.Writer // nil where points are not wanted
+	seek      *seek.Writer
+	jpegs     int64
 	raw       *counter
 	stats     dataset.FieldStats
 	samples   int64
@@ -377,7 +396,7 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 func (p *packer) create(ctx context.Context, name string) (_ *shardWriter, err error) {
-	w := &shardWriter{name: name, indexName: indexName(name, p.format)}
+	w := &shardWriter{name: name, indexName: indexName(name, p.format), seekName: seekName(name, p.format)}
 	defer func() {
 		if err != nil {
 			w.abort()
@@ -388,6 +407,12 @@ func (p *packer) create(ctx context.Context, name string) (_ *shardWriter, err e
 	}
 	if w.indexFile, err = p.st.Create(ctx, w.indexName); err != nil {
 		return nil, err
+	}
+	if p.every >= 0 {
+		if w.seekFile, err = p.st.Create(ctx, w.seekName); err != nil {
+			return nil, err
+		}
+		w.seek = seek.NewWriter(w.seekFile, p.every)
 	}
 	w.tee = &counter{w: w.file, h: index.NewHash()}
 	if w.compress, err = compress.NewWriter(w.tee, p.format.Compression, p.plan.Config.Level); err != nil {
@@ -409,10 +434,21 @@ func (w *shardWriter) sample(j *job) error {
 	row := dataset.Describe(&j.sample, at, &j.facts, j.orient, j.paths)
 	w.stats.Add(&row)
 	w.samples++
+	if w.seek != nil {
+		var crc uint32
+		if j.jpeg {
+			w.jpegs++
+			crc = row.Fields[j.facts.Image].CRC32C
+		}
+		if err := w.seek.Add(crc, j.points); err != nil {
+			return err
+		}
+	}
 	return w.rows.Write(row)
 }
 
-// commit makes the shard, then its index, durable and visible.
+// commit makes the shard, then its index, then its seek points durable and visible. A
+// shard without a JPEG gets no file of these.
 func (w *shardWriter) commit(ctx context.Context) (index.Shard, error) {
 	if err := w.container.Close(); err != nil {
 		return index.Shard{}, err
@@ -439,11 +475,23 @@ func (w *shardWriter) commit(ctx context.Context) (index.Shard, error) {
 	if w.raw.n != w.tee.n {
 		s.RawBytes = w.raw.n
 	}
+	if w.jpegs == 0 {
+		return s, nil
+	}
+	points, err := w.seek.Close(&s.File)
+	if err != nil {
+		return index.Shard{}, err
+	}
+	if err := w.seekFile.Commit(ctx); err != nil {
+		return index.Shard{}, err
+	}
+	points.Name = w.seekName
+	s.Seek = &points
 	return s, nil
 }
 
 func (w *shardWriter) abort() {
-	for _, f := range []store.Writer{w.file, w.indexFile} {
+	for _, f := range []store.Writer{w.file, w.indexFile, w.seekFile} {
 		if f != nil {
 			f.Abort()
 		}
