@@ -14,7 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"shardify/dataset"
+	"shardify/index"
+	"shardify/index/seek"
 	"shardify/shard/formats"
+	"shardify/store"
 	"shardify/store/open"
 )
 
@@ -47,10 +50,16 @@ Samples whose image is cut short or is none, or whose name is not UTF-8, are bad
 are named; then nothing is written, or with --on-bad skip the index is written without
 them.
 
+With --jpeg-seek, JPEGs get seek points: a .seek file beside each shard says where each
+can be entered, so that readers decode a crop of it without what is before. Where there
+is a data set already, packed or indexed, that is all that is done: its shards and
+indexes stay as they are, and its manifest gets the files' names.
+
 Exit code 0: done. 3: done, with bad samples left out. 1: not done.`,
 		Example: `  shardify index /data/laion-tars
   shardify index /data/imagenet-wds/imagenet-val-*.tar --classes synsets.txt
-  shardify index /data/growing --update`,
+  shardify index /data/growing --update
+  shardify index /data/imagenet --jpeg-seek`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("DIR is missing: %s", cmd.UseLine())
@@ -71,6 +80,7 @@ func (o *indexOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.classes, "classes", "", "number the classes as in this `FILE`, one name a line")
 	f.StringVar(&o.LabelFrom, "label-from", "", "where labels are: a `FIELD`, FIELD.MEMBER or none")
 	f.StringVar(&o.onBad, "on-bad", "fail", "bad samples: fail, or skip to leave them out of the index")
+	addJPEGSeek(f, &o.JPEGSeek)
 	f.BoolVar(&o.Update, "update", false, "bring the index up to date: read only shards that are new or changed")
 	f.BoolVar(&o.Force, "force", false, "replace a manifest and indexes that are there")
 	f.IntVar(&o.Workers, "workers", 0, "shards that are read at once (default: the cores)")
@@ -108,6 +118,28 @@ func folderOf(args []string) (dir string, names []string, err error) {
 		names = append(names, filepath.Base(arg))
 	}
 	return dir, names, nil
+}
+
+// hasIndex returns the data set that is to be given seek points and nothing else; nil where
+// shards are to be indexed.
+func hasIndex(ctx context.Context, st store.Store, o *dataset.IndexOptions) (*dataset.Dataset, error) {
+	if o.JPEGSeek == "" || o.Update || o.Force || len(o.Shards) > 0 {
+		return nil, nil
+	}
+	d, err := dataset.Open(ctx, st)
+	if errors.Is(err, dataset.ErrNotDataset) && !errors.Is(err, dataset.ErrUnfinished) {
+		return nil, nil
+	}
+	return d, err
+}
+
+// addSeek gives a data set seek points.
+func addSeek(ctx context.Context, d *dataset.Dataset, o *dataset.IndexOptions, report func(dataset.BadSample)) (*index.Manifest, error) {
+	every, err := seek.ParseSpacing(o.JPEGSeek)
+	if err != nil {
+		return nil, err
+	}
+	return dataset.AddSeek(ctx, d, dataset.SeekOptions{Every: every, Workers: o.Workers, Progress: o.Progress}, report)
 }
 
 func runIndex(ctx context.Context, o *indexOptions, args []string, s streams) error {
@@ -150,7 +182,7 @@ func runIndex(ctx context.Context, o *indexOptions, args []string, s streams) er
 	const most = 100
 	bad := int64(0)
 	var printed error
-	m, err := dataset.Index(ctx, st, o.IndexOptions, func(b dataset.BadSample) {
+	report := func(b dataset.BadSample) {
 		bad++
 		switch {
 		case o.json:
@@ -160,18 +192,34 @@ func runIndex(ctx context.Context, o *indexOptions, args []string, s streams) er
 		case bad == most+1:
 			fmt.Fprintln(s.err, "bad: … (--json prints all)")
 		}
-	})
+	}
+	left := "left out of the index"
+	d, err := hasIndex(ctx, st, &o.IndexOptions)
+	var m *index.Manifest
+	switch {
+	case err != nil:
+	case d != nil:
+		left = "without seek points; `shardify verify` says more"
+		m, err = addSeek(ctx, d, &o.IndexOptions, report)
+	default:
+		m, err = dataset.Index(ctx, st, o.IndexOptions, report)
+	}
 	stop()
 	if err := errors.Join(err, printed); err != nil {
 		return err
 	}
-	shards := int64(0)
+	shards, points := int64(0), int64(0)
 	for i := range m.Splits {
 		shards += int64(len(m.Splits[i].Shards))
+		for j := range m.Splits[i].Shards {
+			if p := m.Splits[i].Shards[j].Seek; p != nil {
+				points += p.Samples
+			}
+		}
 	}
 	if o.json {
 		err := printJSON(s.out, map[string]any{
-			"event": "done", "shards": shards, "samples": m.Samples(), "bytes": m.Bytes(), "classes": len(m.Classes), "bad": bad, "seconds": time.Since(began).Seconds(),
+			"event": "done", "shards": shards, "samples": m.Samples(), "bytes": m.Bytes(), "classes": len(m.Classes), "seek": points, "bad": bad, "seconds": time.Since(began).Seconds(),
 		})
 		if err != nil {
 			return err
@@ -188,10 +236,13 @@ func runIndex(ctx context.Context, o *indexOptions, args []string, s streams) er
 		if len(m.Classes) > 0 {
 			fmt.Fprintf(s.err, "; %s", count(int64(len(m.Classes)), "class", "classes"))
 		}
+		if points > 0 {
+			fmt.Fprintf(s.err, "; seek points of %s", count(points, "JPEG", "JPEGs"))
+		}
 		fmt.Fprintln(s.err)
 	}
 	if bad > 0 {
-		return fmt.Errorf("%w: %s left out of the index", errDamaged, count(bad, "bad sample", "bad samples"))
+		return fmt.Errorf("%w: %s %s", errDamaged, count(bad, "bad sample", "bad samples"), left)
 	}
 	return nil
 }

@@ -83,7 +83,15 @@ func printInfo(w io.Writer, s *dataset.Summary, classes bool) {
 	if s.RawBytes != s.Bytes {
 		fmt.Fprintf(w, " (%s before compression)", bytesText(s.RawBytes))
 	}
-	fmt.Fprintf(w, ", indexes %s\n", bytesText(s.IndexBytes))
+	fmt.Fprintf(w, ", indexes %s", bytesText(s.IndexBytes))
+	if p := s.Seek; p != nil {
+		where := "every row"
+		if p.Spacing != "row" {
+			where = "every " + p.Spacing + " MCUs"
+		}
+		fmt.Fprintf(w, ", seek points %s (%s of %s)", bytesText(p.Bytes), where, count(p.Samples, "JPEG", "JPEGs"))
+	}
+	fmt.Fprintln(w)
 	fmt.Fprintf(w, "made by %s\n", cmp.Or(printable(s.Tool), "an unnamed program"))
 
 	table := func(heads ...string) *tabwriter.Writer {

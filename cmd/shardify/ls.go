@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"shardify/dataset"
 	"shardify/dataset/where"
 	"shardify/index"
+	"shardify/index/seek"
 	"shardify/store/open"
 )
 
@@ -70,7 +72,7 @@ tabs, without a heading. Indexes are read one after the other, never the shards.
 		},
 	}
 	addSelection(cmd.Flags(), &o.Selection)
-	cmd.Flags().StringSliceVarP(&o.columns, "columns", "c", nil, "columns to print: those of conditions, and split, shard, number and fields")
+	cmd.Flags().StringSliceVarP(&o.columns, "columns", "c", nil, "columns to print: those of conditions, and split, shard,\nnumber, fields and seek (bytes of seek points)")
 	cmd.Flags().Int64VarP(&o.limit, "limit", "n", 0, "stop after this many samples")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON object a line")
 	return cmd
@@ -86,7 +88,7 @@ type lsColumn struct {
 }
 
 // findColumns finds columns by their names.
-func findColumns(names, fields []string) ([]lsColumn, error) {
+func findColumns(names, fields []string, points *pointsColumn) ([]lsColumn, error) {
 	var columns []lsColumn
 	for _, name := range names {
 		c := lsColumn{name: strings.TrimSpace(name)}
@@ -97,18 +99,53 @@ func findColumns(names, fields []string) ([]lsColumn, error) {
 			c.value = func(s *dataset.Selected) any { return s.Shard.Name }
 		case "number":
 			c.value = func(s *dataset.Selected) any { return int64(s.Number) }
+		case "seek":
+			c.value = points.of
 		case "fields":
 			c.value = func(s *dataset.Selected) any { return fieldNames(s.Row) }
 		default:
 			column, err := where.Lookup(c.name, fields)
 			if err != nil {
-				return nil, usagef("--columns: %w, and split, shard, number, fields", err)
+				return nil, usagef("--columns: %w, and split, shard, number, fields, seek", err)
 			}
 			c.value = func(s *dataset.Selected) any { return column.Value(s.Row) }
 		}
 		columns = append(columns, c)
 	}
 	return columns, nil
+}
+
+// pointsColumn is how many bytes of seek points samples have. It holds the table of one
+// shard, since samples are listed shard by shard.
+type pointsColumn struct {
+	ctx   context.Context
+	d     *dataset.Dataset
+	shard *index.Shard
+	table *seek.Table
+	err   error
+}
+
+// of is null where a sample has none.
+func (c *pointsColumn) of(s *dataset.Selected) any {
+	if s.Shard.Seek == nil || c.err != nil {
+		return nil
+	}
+	if c.shard != s.Shard {
+		f, err := c.d.OpenSeek(c.ctx, s.Shard)
+		if err == nil {
+			c.table, err = f.Table(c.ctx)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			c.err = err
+			return nil
+		}
+		c.shard = s.Shard
+	}
+	if _, size := c.table.Extent(s.Number); size > 0 {
+		return size
+	}
+	return nil
 }
 
 func fieldNames(row *index.Row) []string {
@@ -178,7 +215,8 @@ func runLs(ctx context.Context, o *lsOptions, dst string, s streams) (err error)
 	if names == nil {
 		names = lsColumns
 	}
-	columns, err := findColumns(names, d.Fields())
+	points := &pointsColumn{ctx: ctx, d: d}
+	columns, err := findColumns(names, d.Fields(), points)
 	if err != nil {
 		return err
 	}
@@ -188,7 +226,7 @@ func runLs(ctx context.Context, o *lsOptions, dst string, s streams) (err error)
 		if err != nil {
 			return err
 		}
-		if err := list.print(&sel); err != nil {
+		if err := errors.Join(list.print(&sel), points.err); err != nil {
 			return err
 		}
 		if n++; n == o.limit {

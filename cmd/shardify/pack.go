@@ -114,6 +114,7 @@ func (o *packOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint64Var(&c.Seed, "seed", 0, "seed of the shuffled order")
 	f.StringVar(&c.Check, "check", "", "check images: header, none or decode (default header)")
 	f.StringVar(&c.OnBad, "on-bad", "", "bad files: quarantine (leave out, list in bad.jsonl, copy to quarantine/),\nskip (leave out and list) or fail (default quarantine)")
+	addJPEGSeek(f, &c.JPEGSeek)
 
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "say what would be done, check the images, and write nothing")
 	f.IntVar(&o.env.Workers, "workers", 0, "goroutines that read and check (default: the cores)")
@@ -122,6 +123,12 @@ func (o *packOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.env.TempDir, "temp-dir", "", "folder to sort the plan and to unpack .tar.gz sources in (default: the system's)")
 	f.BoolVar(&o.env.Restart, "restart", false, "drop an unfinished run in DST instead of going on with it")
 	f.BoolVar(&o.json, "json", false, "print events as JSON lines")
+}
+
+// addJPEGSeek adds the flag for seek points.
+func addJPEGSeek(f *pflag.FlagSet, spacing *string) {
+	f.StringVar(spacing, "jpeg-seek", "", "note where JPEGs can be entered, so that crops of them are decoded faster:\n`row` (at each row of MCUs, the default of this flag), or a number as in\n--jpeg-seek=8 (every 8 MCUs, too); in a .seek file beside each shard")
+	f.Lookup("jpeg-seek").NoOptDefVal = "row"
 }
 
 // finish turns the flags' texts into the configuration.
