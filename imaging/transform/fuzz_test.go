@@ -67,8 +67,12 @@ func FuzzList(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%s of %d x %d: %v", again, w, h, err)
 			}
-			if view.Width != ow || view.Height != oh || len(upright(view)) != 3*ow*oh {
+			want := upright(view)
+			if view.Width != ow || view.Height != oh || len(want) != 3*ow*oh {
 				t.Fatalf("%s of %d x %d: the view has %d x %d", again, w, h, view.Width, view.Height)
+			}
+			if got, err := throughHead(&ws, &r, picture(w, h)); err != nil || string(got) != string(want) {
+				t.Fatalf("%s of %d x %d: head and rest make another picture; %v", again, w, h, err)
 			}
 			var out imaging.Mask
 			if err := r.Mask(&ws, &out, mask, 9); err != nil || out.Width != ow || out.Height != oh {

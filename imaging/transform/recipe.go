@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -131,9 +132,8 @@ func within(r augment.Region, width, height int) bool {
 	return r.X >= 0 && r.Y >= 0 && r.X+r.Width <= width && r.Y+r.Height <= height
 }
 
-// moves says that the stage's geometry does more than to cut out a part.
-func (s *stage) moves() bool {
-	g := &s.geometry
+// moves says that a geometry does more than to cut out a part.
+func moves(g *augment.Geometry) bool {
 	return g.Width != 0 || g.Window != (augment.Region{}) || g.FlipX || g.FlipY || g.Matrix != (augment.Matrix{})
 }
 
@@ -371,20 +371,102 @@ func (r *Recipe) Image(ws *Workspace, src *imaging.Image) (View, error) {
 	if err := r.fits("an image", src.Width, src.Height); err != nil {
 		return View{}, err
 	}
+	return r.carry(ws, src, r.stages[0].geometry)
+}
+
+// Head is the beginning of what a recipe does to its image: what a decoder can do as it
+// decodes, without an image at full size.
+type Head struct {
+	// Crop is the part of the source that is looked at: the whole source of Task.
+	Crop augment.Region
+	// Task scales that, and keeps a window of Width x Height. Its SourceWidth and
+	// SourceHeight are those of Crop.
+	Task          resize.Task
+	Width, Height int
+	// Whole says that this is all the recipe does. Otherwise [Recipe.Rest] does what is
+	// left, and Task has no flips.
+	Whole bool
+}
+
+// Head returns the recipe's beginning. It is known before the image is decoded. The
+// recipe must not be empty.
+func (r *Recipe) Head() Head {
+	s := &r.stages[0]
+	seen, rest := s.head()
+	h := Head{Crop: s.crop(), Width: seen.Width, Height: seen.Height}
+	t := &h.Task
+	t.SourceWidth, t.SourceHeight = h.Crop.Width, h.Crop.Height
+	t.Part = resize.Rect{X1: float64(h.Crop.Width), Y1: float64(h.Crop.Height)}
+	t.Filter, t.X, t.Y = s.look.Filter, seen.X, seen.Y
+	t.Width, t.Height = s.scaled()
+	h.Whole = len(r.stages) == 1 && s.from == s.to && rest.Window == (augment.Region{}) && rest.Matrix == (augment.Matrix{})
+	if h.Whole {
+		t.FlipX, t.FlipY = rest.FlipX != r.flipX, rest.FlipY != r.flipY
+	}
+	return h
+}
+
+// head returns which part of the scaled image a stage needs, and the geometry that makes
+// of this part what the stage makes.
+func (s *stage) head() (seen augment.Region, rest augment.Geometry) {
+	rest = s.geometry
+	rest.Crop, rest.Width, rest.Height, rest.Window = augment.Region{}, 0, 0, augment.Region{}
+	seen.Width, seen.Height = s.scaled()
+	w := s.window()
+	if !s.padded() {
+		return w, rest
+	}
+	if s.geometry.PaddingMode == augment.Constant {
+		seen.X, seen.Width = shown(w.X, w.Width, seen.Width)
+		seen.Y, seen.Height = shown(w.Y, w.Height, seen.Height)
+	}
+	w.X, w.Y = w.X-seen.X, w.Y-seen.Y
+	rest.Window = w
+	return seen, rest
+}
+
+// shown returns which of so many pixels count pixels from the one at from on show; where
+// none does, the first, which then lies outside of the window, too: there has to be one.
+func shown(from, count, pixels int) (first, n int) {
+	low, high := max(from, 0), min(from+count, pixels)
+	if low >= high {
+		return 0, 1
+	}
+	return low, high - low
+}
+
+// Rest carries out what Head leaves on head, the image that Head describes; it must not
+// be all that the recipe does. The view is as with Image.
+func (r *Recipe) Rest(ws *Workspace, head *imaging.Image) (View, error) {
+	if len(r.stages) == 0 {
+		return View{}, errEmpty
+	}
+	seen, rest := r.stages[0].head()
+	if head.Width != seen.Width || head.Height != seen.Height {
+		return View{}, fmt.Errorf("transform: a head of %d x %d, where the recipe's is %d x %d", head.Width, head.Height, seen.Width, seen.Height)
+	}
+	return r.carry(ws, head, rest)
+}
+
+// carry does the stages, of the first one what a geometry says, and the paints.
+func (r *Recipe) carry(ws *Workspace, src *imaging.Image, first augment.Geometry) (View, error) {
 	ws.view = *src
 	next := 0
 	for i := range r.stages {
 		s := &r.stages[i]
-		if s.moves() {
+		g := s.geometry
+		if i == 0 {
+			g = first
+		}
+		if moves(&g) {
 			out := &ws.images[next]
 			next ^= 1
-			if err := ws.augment.Image(out, &ws.view, s.geometry, s.look); err != nil {
+			if err := ws.augment.Image(out, &ws.view, g, s.look); err != nil {
 				return View{}, err
 			}
 			ws.view = *out
-		} else {
+		} else if c := g.Crop; c != (augment.Region{}) {
 			var err error
-			c := s.crop()
 			if ws.view, err = resize.Crop(&ws.view, c.X, c.Y, c.Width, c.Height); err != nil {
 				return View{}, err
 			}
@@ -423,7 +505,7 @@ func (r *Recipe) Mask(ws *Workspace, dst, src *imaging.Mask, fill uint8) error {
 		s := &r.stages[i]
 		g, out := s.geometry, dst
 		if i < last || apart {
-			if !s.moves() && g.Crop == (augment.Region{}) {
+			if !moves(&g) && g.Crop == (augment.Region{}) {
 				continue
 			}
 			out = &ws.masks[next]
@@ -471,10 +553,12 @@ func (r *Recipe) Boxes(boxes []augment.Box, kept []int, f augment.BoxFilter) ([]
 	return boxes[:n], kept, nil
 }
 
+var errEmpty = errors.New("transform: the recipe is empty; Program.Draw makes one")
+
 // fits says that something has the dimensions that the recipe was drawn for.
 func (r *Recipe) fits(what string, width, height int) error {
 	if len(r.stages) == 0 {
-		return fmt.Errorf("transform: the recipe is empty; Program.Draw makes one")
+		return errEmpty
 	}
 	if width != r.width || height != r.height {
 		return fmt.Errorf("transform: %s of %d x %d, where the recipe is for an image of %d x %d", what, width, height, r.width, r.height)

@@ -13,6 +13,7 @@ import (
 	"shardify/imaging"
 	"shardify/imaging/augment"
 	"shardify/imaging/resize"
+	"shardify/imaging/tensor"
 )
 
 // Each transform in JSON, as short as can be and with all parameters, and what it is in
@@ -360,6 +361,80 @@ func TestSource(t *testing.T) {
 	}
 	if parts*5 > whole*4 {
 		t.Errorf("%d of %d pixels are looked at", parts, whole)
+	}
+}
+
+// throughHead carries a recipe out as a decoder would: its head straight from the source,
+// and then what is left.
+func throughHead(ws *Workspace, r *Recipe, src *imaging.Image) ([]byte, error) {
+	h := r.Head()
+	part, err := resize.Crop(src, h.Crop.X, h.Crop.Y, h.Crop.Width, h.Crop.Height)
+	if err != nil {
+		return nil, err
+	}
+	var m imaging.Image
+	m.Reset(h.Width, h.Height)
+	var z resize.Resizer
+	target := resize.Target{Width: h.Width, Height: h.Height, Layout: tensor.NHWC, Uint8: m.Pix}
+	if err := z.ResizeInto(target, &part, h.Task); err != nil || h.Whole {
+		return m.Pix, err
+	}
+	view, err := r.Rest(ws, &m)
+	if err != nil {
+		return nil, err
+	}
+	return upright(view), nil
+}
+
+// Head and Rest make the picture that Image makes.
+func TestHead(t *testing.T) {
+	var ws Workspace
+	var r Recipe
+	whole, parts := 0, 0
+	lists := append([]string{
+		`[{"random_resized_crop": 24}, "random_horizontal_flip", "random_vertical_flip"]`, `[{"center_crop": 20}, {"random_horizontal_flip": 1}]`,
+		`[{"pad": {"padding": 3, "padding_mode": "reflect"}}, {"center_crop": 12}]`, `[{"center_crop": [90, 100]}, "random_horizontal_flip"]`,
+		`[{"random_horizontal_flip": 1}, {"random_rotation": 30}, {"random_erasing": {"value": "random", "p": 1}}]`,
+		`[{"pad": 60}, {"random_crop": 20}]`,
+	}, pillowLists...)
+	for i, text := range lists {
+		p, err := Compile(jsonList(t, text), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range 40 {
+			size := [][2]int{{61, 47}, {40, 77}, {33, 33}, {300, 31}}[k%4]
+			random := augment.NewRand(uint64(i), uint64(k), 4)
+			if err := p.Draw(&r, &random, size[0], size[1]); err != nil {
+				t.Fatal(err)
+			}
+			view, err := r.Image(&ws, picture(size[0], size[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := upright(view)
+			got, err := throughHead(&ws, &r, picture(size[0], size[1]))
+			if err != nil {
+				t.Fatalf("%s of %v: %v", text, size, err)
+			}
+			if string(got) != string(want) {
+				t.Fatalf("%s of %v: head and rest make another picture: %+v", text, size, r.Head())
+			}
+			if h := r.Head(); h.Whole {
+				whole++
+				if _, err := r.Rest(&ws, &imaging.Image{Width: h.Width, Height: h.Height + 1}); err == nil {
+					t.Fatal("a head of another size passes")
+				}
+			} else {
+				parts++
+			}
+		}
+	}
+	if whole < 100 || parts < 100 {
+		t.Errorf("%d recipes were whole, %d not", whole, parts)
+	}
+	if _, err := new(Recipe).Rest(&ws, new(imaging.Image)); err == nil {
+		t.Error("an empty recipe has a rest")
 	}
 }
 
