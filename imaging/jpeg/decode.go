@@ -39,6 +39,9 @@ const (
 	// Keep makes the pixels that libjpeg would show, and gives the *DamagedError
 	// with them.
 	Keep
+	// AsPillow is what Pillow does by default: a file that ends early is refused, of
+	// other damage the pixels that libjpeg would show are made, and no error.
+	AsPillow
 )
 
 // Options say what to decode, and how. The zero value decodes the whole image to
@@ -83,7 +86,7 @@ func (o *Options) Validate() error {
 	if o.MaxPixels < 0 {
 		faults = append(faults, fmt.Errorf("jpeg: max_pixels is %d; want 0 for the default of %d, or more", o.MaxPixels, int64(raster.DefaultMaxPixels)))
 	}
-	if o.Damaged != Refuse && o.Damaged != Keep {
+	if o.Damaged < Refuse || o.Damaged > AsPillow {
 		faults = append(faults, fmt.Errorf("jpeg: no policy has the number %d", int(o.Damaged)))
 	}
 	return errors.Join(faults...)
@@ -116,10 +119,35 @@ type Job struct {
 type Decoder struct {
 	group entropy.Group
 	slot  [entropy.Files]*slot
-	jobs  []Job
-	next  int
+	queue Queue
+	list  list
 	one   [1]Job
 }
+
+// Queue hands files to a [Decoder] as it has room for them, and takes them back. Its
+// methods are called by the goroutine that decodes, and must not use the decoder.
+type Queue interface {
+	// Next returns a file to decode, nil if there is none now: while there are others
+	// being decoded it is asked again.
+	Next() *Job
+	// Done takes a job back whose Err is set, as soon as its pixels are there. They
+	// come in any order.
+	Done(*Job)
+}
+
+// list is a Queue of jobs that are all there.
+type list struct{ jobs []Job }
+
+func (l *list) Next() *Job {
+	if len(l.jobs) == 0 {
+		return nil
+	}
+	j := &l.jobs[0]
+	l.jobs = l.jobs[1:]
+	return j
+}
+
+func (l *list) Done(*Job) {}
 
 // slot is a file on its way through both halves.
 type slot struct {
@@ -148,14 +176,18 @@ func (d *Decoder) Decode(data []byte, dst *raster.Image, o Options) error {
 // goroutine, since that takes less time than one after the other: pass at least
 // four files, or files with seek points.
 func (d *Decoder) DecodeAll(jobs []Job) {
-	d.jobs, d.next = jobs, 0
+	d.list.jobs = jobs
+	d.DecodeQueue(&d.list)
+	d.list.jobs = nil
+}
+
+// DecodeQueue decodes the jobs of a queue until it has none left; it is DecodeAll for
+// jobs that come one by one. After a panic, in the queue's methods, the decoder is of no
+// further use.
+func (d *Decoder) DecodeQueue(q Queue) {
+	d.queue = q
 	d.group.Decode((*source)(d))
-	d.jobs = nil
-	for _, s := range d.slot {
-		if s != nil {
-			s.job = nil
-		}
-	}
+	d.queue = nil
 }
 
 // source is the Decoder as the entropy layer sees it.
@@ -166,10 +198,11 @@ func (d *source) Next() (int, *entropy.Decoder) {
 	for i := range d.slot {
 		if s := d.slot[i]; s != nil && s.again {
 			s.again = false
-			if s.job.Err = s.begin(entropy.Plain); s.job.Err == nil {
-				return i, &s.entropy
+			if err := s.begin(entropy.Plain); err != nil {
+				d.done(s, err)
+				continue
 			}
-			s.job = nil
+			return i, &s.entropy
 		}
 	}
 	free := 0
@@ -180,19 +213,27 @@ func (d *source) Next() (int, *entropy.Decoder) {
 		d.slot[free] = new(slot)
 	}
 	s := d.slot[free]
-	for d.next < len(d.jobs) {
-		s.job = &d.jobs[d.next]
-		d.next++
+	for {
+		if s.job = d.queue.Next(); s.job == nil {
+			return 0, nil
+		}
 		var points *entropy.Seek
 		if s.job.Seek != nil {
 			points = &s.job.Seek.points
 		}
-		if s.job.Err = s.begin(points); s.job.Err == nil {
+		err := s.begin(points)
+		if err == nil {
 			return free, &s.entropy
 		}
+		d.done(s, err)
 	}
-	s.job = nil
-	return 0, nil
+}
+
+// done gives a job back.
+func (d *source) done(s *slot, err error) {
+	j := s.job
+	s.job, j.Err = nil, err
+	d.queue.Done(j)
 }
 
 // Strip passes blocks on to the pixel layer.
@@ -221,8 +262,7 @@ func (d *source) End(i int, err error) {
 			err = e
 		}
 	}
-	s.job.Err = err
-	s.job = nil
+	d.done(s, err)
 }
 
 const insideSegment = "a marker segment between scans"
@@ -230,14 +270,14 @@ const insideSegment = "a marker segment between scans"
 // damage returns the error for the damage that was met.
 func (s *slot) damage() error {
 	f := &s.entropy.Faults
-	if f.Count == 0 {
+	if f.Count == 0 || s.job.Damaged == AsPillow && !f.Has(entropy.Ended) {
 		return nil
 	}
 	e := &DamagedError{Count: f.Count, Row: -1}
 	if f.First.Row >= 0 {
 		e.Row = f.First.Row * 8 * s.entropy.Frame.MaxV
 	}
-	if f.First.Kind == entropy.Ended {
+	if f.First.Kind == entropy.Ended || s.job.Damaged == AsPillow {
 		where := "the image data"
 		if s.entropy.Inside {
 			where = insideSegment
@@ -274,7 +314,7 @@ func (s *slot) begin(points *entropy.Seek) error {
 		return fmt.Errorf("jpeg: %w: %d x %d; the bound (max_pixels) is %d", ErrTooLarge, f.Width, f.Height, limit)
 	}
 	// A block takes at least a bit.
-	if x, y := f.MCUs(); j.Damaged == Refuse && int64(x)*int64(y) > 8*int64(len(j.Data)) {
+	if x, y := f.MCUs(); j.Damaged != Keep && int64(x)*int64(y) > 8*int64(len(j.Data)) {
 		return fault.Truncated("jpeg", "the image data, which cannot hold all of its pixels", len(j.Data))
 	}
 	spec := pixel.Spec{Color: [...]pixel.Color{ToRGB: pixel.RGB, ToGray: pixel.Gray, ToYCbCr: pixel.YCbCr}[j.Color], Size: 8}

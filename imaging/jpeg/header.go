@@ -79,8 +79,9 @@ type Header struct {
 	// components' identifiers.
 	Model Model
 	// Sampling has the horizontal and vertical sampling factors of each
-	// component, 1 to 4; {1, 1} where there is only one.
-	Sampling [][2]int
+	// component, 1 to 4; {1, 1} where there is only one. Behind the last component it
+	// is 0.
+	Sampling [4][2]int
 	// Orientation is EXIF's, 1 to 8; 1 (upright) if the file gives none.
 	Orientation int
 	// RestartInterval is how many MCUs lie between two restart markers, 0 if
@@ -88,9 +89,10 @@ type Header struct {
 	RestartInterval int
 	// JFIF and Adobe tell whether the file has these segments.
 	JFIF, Adobe bool
-	// ICC is the colour profile, nil if there is none, or it is not whole. It is
-	// part of the file's bytes where it lies there in one piece.
-	ICC []byte
+	// Size is the header's, in bytes: there the data of the first scan begin.
+	Size int
+	// OneScan says that this scan has all of the image.
+	OneScan bool
 }
 
 // Upright returns the image's dimensions after the rotation that Orientation asks
@@ -103,7 +105,8 @@ func (h *Header) Upright() (width, height int) {
 }
 
 // ReadHeader reads the header of a file, data: all up to its first scan, which may
-// end there. Files of a kind that is not decoded have a header too.
+// end there. Files of a kind that is not decoded have a header too. It allocates nothing
+// unless there is an error.
 func ReadHeader(data []byte) (Header, error) {
 	var f entropy.File
 	if err := f.ReadHeader(data); err != nil {
@@ -113,12 +116,22 @@ func ReadHeader(data []byte) (Header, error) {
 	h := Header{
 		Width: fr.Width, Height: fr.Height, Components: fr.N, Bits: fr.Precision,
 		Coding: f.Coding.String(), Model: model(fr.Model), Orientation: f.Orientation,
-		RestartInterval: f.Restart, JFIF: f.JFIF, Adobe: fr.Adobe, ICC: f.ICC(),
+		RestartInterval: f.Restart, JFIF: f.JFIF, Adobe: fr.Adobe, Size: f.Size(), OneScan: f.OneScan(),
 	}
-	for _, c := range fr.Component[:fr.N] {
-		h.Sampling = append(h.Sampling, [2]int{c.H, c.V})
+	for i, c := range fr.Component[:fr.N] {
+		h.Sampling[i] = [2]int{c.H, c.V}
 	}
 	return h, nil
+}
+
+// ICC returns the colour profile of a file, nil if it has none, or none that is whole. It
+// is part of data where it lies there in one piece.
+func ICC(data []byte) ([]byte, error) {
+	var f entropy.File
+	if err := f.ReadHeader(data); err != nil {
+		return nil, err
+	}
+	return f.ICC(), nil
 }
 
 func model(m blocks.Model) Model {

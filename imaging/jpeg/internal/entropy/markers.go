@@ -156,6 +156,14 @@ func unsupported(msg string) error { return &fault.UnsupportedError{Format: form
 
 func (f *File) malformed(at int, msg string) error { return fault.Malformed(format, at, msg) }
 
+// Size is how many bytes have been read: behind ReadHeader, all up to the first scan's data.
+func (f *File) Size() int { return f.pos }
+
+// OneScan says, behind ReadHeader, that the first scan has all of the image.
+func (f *File) OneScan() bool {
+	return f.Coding&3 != Progressive && f.scan.n == f.Frame.N
+}
+
 // multi tells whether the image's coefficients come in more than one scan.
 func (f *File) multi() bool {
 	return f.Coding == Progressive || f.scan.n < f.Frame.N

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"shardify/imaging"
+	"shardify/imaging/internal/raster"
 	"shardify/imaging/jpeg/internal/blocks"
 	"shardify/imaging/resize"
 	"shardify/imaging/tensor"
@@ -51,7 +51,7 @@ func TestScaledIsTheWholeResized(t *testing.T) {
 				s := samplings[i%len(samplings)]
 				p := newPicture(r, 1+r.IntN(200), 1+r.IntN(200), s.model, s.factors, r.IntN(2))
 				pix, w, h := p.whole(t, level, RGB, 8)
-				m := imaging.Image{Pix: pix, Width: w, Height: h, Stride: 3 * w}
+				m := raster.Image{Pix: pix, Width: w, Height: h, Stride: 3 * w}
 				spec := Spec{Width: 1 + r.IntN(w), Height: 1 + r.IntN(h)}
 				spec.X, spec.Y = r.IntN(w-spec.Width+1), r.IntN(h-spec.Height+1)
 				src, err := resize.Crop(&m, spec.X, spec.Y, spec.Width, spec.Height)
