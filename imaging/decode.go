@@ -3,7 +3,6 @@ package imaging
 import (
 	"errors"
 	"fmt"
-	"image/jpeg"
 	"image/png"
 	"io"
 	"math"
@@ -53,18 +52,13 @@ type Decoder interface {
 	Decode(data []byte, dst *Image, opt DecodeOptions) error
 }
 
-// Std decodes with the decoders of the standard library and golang.org/x/image.
-// It may be used from any goroutine.
+// Std decodes JPEG with package imaging/jpeg, the other formats with the decoders of the
+// standard library and golang.org/x/image. It may be used from any goroutine.
 //
-// It refuses what [Probe] refuses. PNG, GIF (its first frame), BMP, TIFF and WebP
-// (of an animation, the first frame) come out as from Pillow 13, byte for byte;
-// also where Pillow clips: a grey image of 16 bits (PNG, TIFF) shows 255 for every
-// value above 255.
-//
-// JPEG is upsampled and converted as libjpeg-turbo does, but its inverse DCT is
-// the standard library's: where most pixels are equal to Pillow's, some differ by
-// 1, few by more (never by more than 3 on 250 photographs of ImageNet). CMYK
-// JPEGs whose chroma is subsampled differ more.
+// It refuses what [Probe] refuses. All formats (of GIF and animated WebP the first frame)
+// come out as from Pillow 13, byte for byte; also where Pillow clips: a grey image of 16
+// bits (PNG, TIFF) shows 255 for every value above 255; and also where a JPEG is damaged in
+// a way of which libjpeg only warns, unless it ends early: see [jpeg.AsPillow].
 //
 // Not supported: JPEG that is arithmetic-coded, lossless, or of 12 bits; TIFF
 // other than 1, 8 and 16 bits a sample of grey, palette, RGB and RGBA, uncompressed
@@ -183,37 +177,37 @@ func (c *canvas) rows(fill func(y int, line []uint8)) {
 // library calls a decoder that is not ours. A panic in it becomes an error, and its
 // errors become ours.
 func library[T any](format string, r io.Reader, decode func(io.Reader) (T, error)) (m T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = malformed(format, -1, fmt.Sprintf("the decoder gave up: %v", p))
-		}
-	}()
+	defer gaveUp(format, &err)
 	if m, err = decode(r); err != nil {
 		err = decodeError(format, err)
 	}
 	return m, err
 }
 
+// gaveUp, deferred, makes an error of a panic.
+func gaveUp(format string, err *error) {
+	if p := recover(); p != nil {
+		*err = malformed(format, -1, fmt.Sprintf("the decoder gave up: %v", p))
+	}
+}
+
 // decodeError gives an error of the decoder of format our kind. The container is
 // known to be whole.
 func decodeError(format string, err error) error {
 	var (
-		jpegUnsupported jpeg.UnsupportedError
 		pngUnsupported  png.UnsupportedError
 		tiffUnsupported tiff.UnsupportedError
 	)
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fmt.Errorf("%s: %w: its compressed data stop before the last pixel", format, ErrTruncated)
-	case errors.As(err, &jpegUnsupported):
-		return &UnsupportedError{Format: format, Msg: string(jpegUnsupported)}
 	case errors.As(err, &pngUnsupported):
 		return &UnsupportedError{Format: format, Msg: string(pngUnsupported)}
 	case errors.As(err, &tiffUnsupported):
 		return &UnsupportedError{Format: format, Msg: string(tiffUnsupported)}
 	}
 	msg := err.Error()
-	for _, prefix := range []string{"invalid JPEG format: ", "png: invalid format: ", "tiff: invalid format: "} {
+	for _, prefix := range []string{"png: invalid format: ", "tiff: invalid format: "} {
 		msg = strings.TrimPrefix(msg, prefix)
 	}
 	return malformed(format, -1, msg)

@@ -139,4 +139,4 @@ func vp8Chroma(a, b, c, d uint8) int32 {
 	return ((A+3*B+3*C+D+8)>>3 + A) >> 1
 }
 
-func vp8Clip(v int32) uint8 { return clip8(v >> 6) }
+func vp8Clip(v int32) uint8 { return uint8(min(max(v>>6, 0), 255)) }

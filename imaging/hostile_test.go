@@ -37,6 +37,9 @@ func scan(n int) string {
 }
 
 const (
+	mDHT = 0xc4
+	mSOS = 0xda
+
 	soi = "\xff\xd8"
 	eoi = "\xff\xd9"
 )
@@ -88,11 +91,11 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		{soi + seg(0xc0, "\x08\x00\x03\x00\x00\x01\x01\x11\x00") + scan(1) + eoi, "width 0"},
 		{soi + seg(0xc0, "\x08\x00\x00\x00\x05\x01\x01\x11\x00") + scan(1) + eoi, "DNL"},
 		{soi + seg(0xc0, "\x08\x00\x03\x00\x05\x00") + scan(1) + eoi, "no components"},
-		{soi + seg(0xc0, "\x08\x00\x03\x00\x05\x03\x01\x11\x00") + scan(1) + eoi, "the frame header is too short"},
+		{soi + seg(0xc0, "\x08\x00\x03\x00\x05\x03\x01\x11\x00") + scan(1) + eoi, "the frame header has the wrong length"},
 		{soi + frame(0xc0, 8, 2) + scan(2) + eoi, "components other than"},
 		{soi + frame(0xc5, 8, 3) + scan(3) + eoi, "hierarchical"},
 		{soi + head + "\xff\xda\x00\x01" + eoi, "shorter than its own length"},
-		{soi + head + seg(mSOS, "\x03\x01") + eoi, "the scan header is too short"},
+		{soi + head + seg(mSOS, "\x03\x01") + eoi, "the scan header has the wrong length"},
 		{soi + head + scan(3), "jpeg: the file ends early: 38 bytes, and it stops inside the image data: its end marker is missing"},
 		{pngMagic + "\x00\x00\x00\x00IEND\xae\x42\x60\x82", "the first chunk is no IHDR"},
 		{pngMagic + chunk("IHDR", "\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00") + chunk("IEND", ""), "png: it ends without image data (at byte 33)"},

@@ -3,11 +3,11 @@
 //
 // [Probe] reads a file's header and checks that the file does not end early; it
 // decodes nothing and allocates nothing. A [Decoder] makes 8-bit RGB pixels of a
-// whole file; [Std] is one for all formats named here, made of the standard
-// library's and golang.org/x/image's decoders. What the file is shows in its
+// whole file; [Std] is one for all formats named here. What the file is shows in its
 // content: names and extensions play no part.
 //
-// Subpackages take it from there: imaging/resize scales pixels as Pillow does,
+// Subpackages take it from there, or do more at once: imaging/jpeg decodes what a crop
+// needs of several JPEGs, straight into a batch; imaging/resize scales pixels as Pillow does,
 // imaging/augment draws crops and flips, imaging/tensor writes pixels into a
 // batch.
 //

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"shardify/imaging"
+	"shardify/imaging/internal/raster"
 )
 
 func TestWindowIsACropOfTheWhole(t *testing.T) {
@@ -27,11 +27,11 @@ func TestWindowIsACropOfTheWhole(t *testing.T) {
 			}
 		}
 		f := Filter(r.IntN(len(filters)))
-		whole := imaging.Image{Width: w, Height: h}
+		whole := raster.Image{Width: w, Height: h}
 		if err := fresh.Resize(&whole, m, box, f); err != nil {
 			t.Fatal(err)
 		}
-		part := imaging.Image{Width: 1 + r.IntN(w), Height: 1 + r.IntN(h)}
+		part := raster.Image{Width: 1 + r.IntN(w), Height: 1 + r.IntN(h)}
 		x, y := r.IntN(w-part.Width+1), r.IntN(h-part.Height+1)
 		if err := z.ResizeWindow(&part, m, box, f, w, h, x, y); err != nil {
 			t.Fatal(err)
@@ -55,14 +55,14 @@ func TestOnlyWhatTheBoxNeedsIsRead(t *testing.T) {
 	var z Resizer
 	for f := range filters {
 		for _, h := range []int{20, 50, 2} { // either order of the passes
-			want, got := imaging.Image{Width: 20, Height: h}, imaging.Image{Width: 20, Height: h}
+			want, got := raster.Image{Width: 20, Height: h}, raster.Image{Width: 20, Height: h}
 			if err := z.Resize(&want, m, box, Filter(f)); err != nil {
 				t.Fatal(err)
 			}
 			// The filter's reach beyond the box, in pixels of the source.
 			reachX := int(math.Ceil(filters[f].support*39.5/20)) + 1
 			reachY := int(math.Ceil(filters[f].support*max(29.75/float64(h), 1))) + 1
-			other := imaging.Image{Pix: bytes.Clone(m.Pix), Width: m.Width, Height: m.Height, Stride: m.Stride}
+			other := raster.Image{Pix: bytes.Clone(m.Pix), Width: m.Width, Height: m.Height, Stride: m.Stride}
 			for y := range m.Height {
 				for x := range m.Width {
 					if x < 40-reachX || x >= 80+reachX || y < 30-reachY || y >= 60+reachY {
@@ -85,7 +85,7 @@ func TestOnlyWhatTheBoxNeedsIsRead(t *testing.T) {
 func TestStrides(t *testing.T) {
 	m := noise(50, 40)
 	var z Resizer
-	want := imaging.Image{Width: 17, Height: 13}
+	want := raster.Image{Width: 17, Height: 13}
 	crop, err := Crop(m, 3, 4, 47, 36)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestStrides(t *testing.T) {
 	}
 	const stride = 17*3 + 10
 	pix := bytes.Repeat([]byte{0xee}, 13*stride)
-	dst := imaging.Image{Pix: pix, Width: 17, Height: 13, Stride: stride}
+	dst := raster.Image{Pix: pix, Width: 17, Height: 13, Stride: stride}
 	if err := z.Resize(&dst, &crop, Full(&crop), Bicubic); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestResizeRefusesWhatDoesNotFit(t *testing.T) {
 	nan := math.NaN()
 	var z Resizer
 	for name, c := range map[string]struct {
-		src *imaging.Image
+		src *raster.Image
 		w   int
 		r   Rect
 		f   Filter
@@ -128,15 +128,15 @@ func TestResizeRefusesWhatDoesNotFit(t *testing.T) {
 		"reversed box":   {m, 4, Rect{3, 3, 2, 8}, Box},
 		"too thin a box": {m, 4, Rect{3, 3, 3 + 1e-9, 8}, Box},
 		"not a number":   {m, 4, Rect{nan, 0, 10, 8}, Box},
-		"no source":      {&imaging.Image{}, 4, Rect{0, 0, 1, 1}, Box},
-		"short source":   {&imaging.Image{Pix: m.Pix[:239], Width: 10, Height: 8, Stride: 30}, 4, Full(m), Box},
+		"no source":      {&raster.Image{}, 4, Rect{0, 0, 1, 1}, Box},
+		"short source":   {&raster.Image{Pix: m.Pix[:239], Width: 10, Height: 8, Stride: 30}, 4, Full(m), Box},
 	} {
-		if err := z.Resize(&imaging.Image{Width: c.w, Height: 4}, c.src, c.r, c.f); err == nil {
+		if err := z.Resize(&raster.Image{Width: c.w, Height: 4}, c.src, c.r, c.f); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 	for _, c := range [][4]int{{20, 20, 17, 0}, {20, 20, 0, 17}, {20, 20, -1, 0}, {3, 20, 0, 0}} {
-		if err := z.ResizeWindow(&imaging.Image{Width: 4, Height: 4}, m, Full(m), Box, c[0], c[1], c[2], c[3]); err == nil {
+		if err := z.ResizeWindow(&raster.Image{Width: 4, Height: 4}, m, Full(m), Box, c[0], c[1], c[2], c[3]); err == nil {
 			t.Errorf("window %v: no error", c)
 		}
 	}
@@ -148,7 +148,7 @@ func TestResizeRefusesWhatDoesNotFit(t *testing.T) {
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	m := noise(300, 200)
 	var z Resizer
-	dst := imaging.Image{Width: 64, Height: 64}
+	dst := raster.Image{Width: 64, Height: 64}
 	i := 0
 	if n := testing.AllocsPerRun(20, func() {
 		i++

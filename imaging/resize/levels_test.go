@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"shardify/imaging"
+	"shardify/imaging/internal/raster"
 	"shardify/imaging/tensor"
 	"shardify/internal/guardtest"
 	"shardify/internal/simd"
@@ -76,7 +76,7 @@ func TestLevelsAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 			task, w, h := draw(r, src.Width, src.Height)
-			got, want := imaging.Image{Width: w, Height: h}, imaging.Image{Width: w, Height: h}
+			got, want := raster.Image{Width: w, Height: h}, raster.Image{Width: w, Height: h}
 			if err := generic.ResizeWindow(&want, &src, task.Part, task.Filter, task.Width, task.Height, task.X, task.Y); err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func TestPushedRowsMakeTheSame(t *testing.T) {
 				planes := 3
 				if r.IntN(4) == 0 {
 					planes = 1
-					var grey imaging.Image
+					var grey raster.Image
 					grey.Reset(w, h)
 					for y := range h {
 						for x := range w {
@@ -121,7 +121,7 @@ func TestPushedRowsMakeTheSame(t *testing.T) {
 					src = grey
 				}
 				task, ww, wh := draw(r, w, h)
-				want := imaging.Image{Width: ww, Height: wh}
+				want := raster.Image{Width: ww, Height: wh}
 				if err := whole.ResizeWindow(&want, &src, task.Part, task.Filter, task.Width, task.Height, task.X, task.Y); err != nil {
 					t.Fatal(err)
 				}
@@ -179,7 +179,7 @@ func TestPushedRowsMakeTheSame(t *testing.T) {
 }
 
 // same compares a target with an image of what it should hold.
-func same(target Target, want *imaging.Image, task *Task, table *tensor.Table, table16 *tensor.Table16) error {
+func same(target Target, want *raster.Image, task *Task, table *tensor.Table, table16 *tensor.Table16) error {
 	w, h := want.Width, want.Height
 	for y := range h {
 		for x := range w {
@@ -214,7 +214,7 @@ func same(target Target, want *imaging.Image, task *Task, table *tensor.Table, t
 func TestResizeInto(t *testing.T) {
 	m := noise(300, 200)
 	var z Resizer
-	want := imaging.Image{Width: 64, Height: 48}
+	want := raster.Image{Width: 64, Height: 48}
 	if err := z.Resize(&want, m, Full(m), Bilinear); err != nil {
 		t.Fatal(err)
 	}
@@ -263,9 +263,9 @@ func TestNothingBeyondTheImageIsTouched(t *testing.T) {
 			z := at(level)
 			for range 60 / every {
 				w, h := sized(r)
-				src := imaging.Image{Width: w, Height: h, Stride: 3 * w, Pix: guardtest.Bytes(t, 3*w*h, side)}
+				src := raster.Image{Width: w, Height: h, Stride: 3 * w, Pix: guardtest.Bytes(t, 3*w*h, side)}
 				task, ww, wh := draw(r, w, h)
-				dst := imaging.Image{Width: ww, Height: wh, Stride: 3 * ww, Pix: guardtest.Bytes(t, 3*ww*wh, side)}
+				dst := raster.Image{Width: ww, Height: wh, Stride: 3 * ww, Pix: guardtest.Bytes(t, 3*ww*wh, side)}
 				if err := z.ResizeWindow(&dst, &src, task.Part, task.Filter, task.Width, task.Height, task.X, task.Y); err != nil {
 					t.Fatal(err)
 				}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"shardify/imaging"
+	"shardify/imaging/internal/raster"
 	"shardify/internal/peers"
 )
 
@@ -22,8 +22,8 @@ type resized struct {
 }
 
 // noise is the source of every comparison; smaller sources are its corner.
-func noise(w, h int) *imaging.Image {
-	var m imaging.Image
+func noise(w, h int) *raster.Image {
+	var m raster.Image
 	m.Reset(w, h)
 	r := rand.NewChaCha8([32]byte{1})
 	r.Read(m.Pix)
@@ -41,7 +41,7 @@ func noise(w, h int) *imaging.Image {
 }
 
 // pillow runs the cases and returns their pixels one after the other.
-func pillow(t *testing.T, m *imaging.Image, cases []resized) []byte {
+func pillow(t *testing.T, m *raster.Image, cases []resized) []byte {
 	t.Helper()
 	var in bytes.Buffer
 	for _, c := range cases {
@@ -81,7 +81,7 @@ func compare(t *testing.T, cases []resized) {
 	m := noise(640, 640)
 	want := pillow(t, m, cases)
 	var z Resizer
-	var dst imaging.Image
+	var dst raster.Image
 	failed := 0
 	for _, c := range cases {
 		src, err := Crop(m, 0, 0, c.sw, c.sh)

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"shardify/imaging"
+	"shardify/imaging/internal/raster"
 	"shardify/internal/peers"
 	"shardify/internal/simd"
 )
 
 func BenchmarkResize(b *testing.B) {
-	var src, dst imaging.Image
+	var src, dst raster.Image
 	src.Reset(500, 375)
 	for i := range src.Pix {
 		src.Pix[i] = uint8(i * 7)
@@ -55,13 +55,13 @@ for f in sys.argv[2:]:
 		b.Fatal(err)
 	}
 	theirs := strings.Fields(string(out))
-	m := imaging.Image{}
+	m := raster.Image{}
 	m.Reset(500, 375)
 	for _, level := range simd.All() {
 		for f := range filters {
 			b.Run(fmt.Sprint(Filter(f), "/", level), func(b *testing.B) {
 				z := at(level)
-				dst := imaging.Image{Width: 224, Height: 224}
+				dst := raster.Image{Width: 224, Height: 224}
 				least := time.Hour
 				for b.Loop() {
 					for i := range rounds {

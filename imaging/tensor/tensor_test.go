@@ -10,13 +10,13 @@ import (
 	"os/exec"
 	"testing"
 
-	"shardify/imaging"
+	"shardify/imaging/internal/raster"
 	"shardify/internal/peers"
 )
 
 // sample is an image with a gap between its rows.
-func sample(w, h int) *imaging.Image {
-	m := imaging.Image{Pix: make([]uint8, (3*w+5)*h), Width: w, Height: h, Stride: 3*w + 5}
+func sample(w, h int) *raster.Image {
+	m := raster.Image{Pix: make([]uint8, (3*w+5)*h), Width: w, Height: h, Stride: 3*w + 5}
 	rand.NewChaCha8([32]byte{7}).Read(m.Pix)
 	return &m
 }
@@ -105,9 +105,9 @@ func TestPutRefusesWhatDoesNotFit(t *testing.T) {
 		"too small":   PutUint8(make([]uint8, 47), m, NCHW, false, false),
 		"too large":   PutFloat32(make([]float32, 49), m, NHWC, false, false, Normalize{}.Table()),
 		"no layout":   PutUint8(make([]uint8, 48), m, 7, false, false),
-		"empty image": PutUint8(nil, &imaging.Image{}, NCHW, false, false),
-		"short rows":  PutUint8(make([]uint8, 48), &imaging.Image{Pix: make([]uint8, 48), Width: 4, Height: 4, Stride: 11}, NCHW, false, false),
-		"short image": PutUint8(make([]uint8, 48), &imaging.Image{Pix: make([]uint8, 47), Width: 4, Height: 4, Stride: 12}, NCHW, false, false),
+		"empty image": PutUint8(nil, &raster.Image{}, NCHW, false, false),
+		"short rows":  PutUint8(make([]uint8, 48), &raster.Image{Pix: make([]uint8, 48), Width: 4, Height: 4, Stride: 11}, NCHW, false, false),
+		"short image": PutUint8(make([]uint8, 48), &raster.Image{Pix: make([]uint8, 47), Width: 4, Height: 4, Stride: 12}, NCHW, false, false),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)
