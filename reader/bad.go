@@ -165,7 +165,7 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := w.picture(j, i, n, 0, data); err != nil {
+		if err := w.standInPicture(j, i, n, data); err != nil {
 			return nil, fault(name, c.offset[row], err)
 		}
 	}

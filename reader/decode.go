@@ -8,39 +8,133 @@ import (
 
 	"shardify/imaging"
 	"shardify/imaging/augment"
+	"shardify/imaging/jpeg"
 	"shardify/index"
 	"shardify/shard"
 	"shardify/store/cache"
 )
 
-// worker verifies and decodes samples, straight into their places in the slabs. Its
-// memory is its own and used again for every image.
+// worker verifies and decodes samples, straight into their places in the slabs. It has
+// several JPEGs in hand at a time, since that takes less time than one after the other: as
+// soon as one is done it takes the next task, if there is one, and it waits for none while
+// it has any. Its memory is its own and used again for every image.
 type worker struct {
 	*pass
-	imager imager
-	lap    lap
-	job    *job // in hand
+	imager  imager
+	jpegs   jpegDecoder
+	first   task // the next one to be taken; its job may be nil
+	flights []*flight
+	lap     lap
+	job     *job // whose time it is
 	scratch
+	picture *picture // of the sample whose values are being made
+	apart   picture  // of a sample that stands in for another
+	ours    bool     // what runs is ours, not the decoder's
+}
+
+// flight is a task whose JPEG is being decoded.
+type flight struct {
+	task
+	picture picture
+	busy    bool
 }
 
 // decode does what the tasks ask for until the pass is over.
 func (p *pass) decode() {
-	w := worker{pass: p, imager: newImager(&p.reader.config, p.reader.canvases, imaging.Std)}
-	w.imager.onDecoded = w.decoded
+	r := p.reader
+	w := worker{pass: p, imager: newImager(&r.config, r.canvases, r.newDecoder), jpegs: r.newDecoder()}
+	w.imager.onMade = w.made
 	w.lap.leave()
 	for {
 		select {
-		case t := <-p.tasks:
+		case w.first = <-p.tasks:
 			p.counters.decode.queued.Add(-1)
-			w.do(t.job, t.slot)
+			w.together()
 		case <-p.ctx.Done():
 			return
 		}
 	}
 }
 
-// decoded says that the image of the slot in hand is decoded.
-func (w *worker) decoded() {
+// together does a task, and those that come before it is done.
+func (w *worker) together() {
+	defer w.mend()
+	w.jpegs.DecodeQueue((*queue)(w))
+}
+
+// mend, deferred, makes sure that a file over which the decoder panics costs its own
+// sample only: those that were in hand are decoded once more, each alone.
+func (w *worker) mend() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if w.ours {
+		panic(p)
+	}
+	w.jpegs = w.reader.newDecoder()
+	for _, f := range w.flights {
+		if f.busy {
+			w.land(f, w.imager.decodeAlone)
+		}
+	}
+}
+
+// queue is a worker as its decoder sees it.
+type queue worker
+
+// Next begins tasks until one has a JPEG to decode.
+func (q *queue) Next() *jpeg.Job {
+	w := (*worker)(q)
+	w.ours = true
+	for {
+		t, ok := w.take()
+		if !ok {
+			w.ours = false
+			return nil
+		}
+		if f := w.begin(t); f != nil {
+			w.ours = false
+			return &f.picture.job
+		}
+	}
+}
+
+// Done ends the task of a JPEG.
+func (q *queue) Done(j *jpeg.Job) {
+	w := (*worker)(q)
+	w.ours = true
+	for _, f := range w.flights {
+		if &f.picture.job == j {
+			w.land(f, w.imager.finish)
+			break
+		}
+	}
+	w.ours = false
+}
+
+// take returns a task if one is waiting.
+func (w *worker) take() (task, bool) {
+	if t := w.first; t.job != nil {
+		w.first = task{}
+		return t, true
+	}
+	if w.ctx.Err() != nil {
+		return task{}, false
+	}
+	select {
+	case t := <-w.tasks:
+		w.counters.decode.queued.Add(-1)
+		return t, true
+	default:
+		return task{}, false
+	}
+}
+
+// made says that the image of the sample in hand is decoded, and something is left to do.
+func (w *worker) made() {
+	w.counters.transform.items.Add(1)
+	w.counters.transform.bytes.Add(w.job.canvas.bytes)
 	w.enter(&w.counters.transform, "transform")
 }
 
@@ -50,7 +144,15 @@ func (w *worker) enter(stage *stageCounters, name string) {
 	w.charge(before, w.lap.enter(w.job.ctx, stage, &w.counters.decode, name))
 }
 
-// charge notes what the job in hand has cost in a stage.
+// leave charges the time to nothing from here on.
+func (w *worker) leave() {
+	before := w.lap.of
+	w.charge(before, w.lap.leave())
+	w.job = nil
+}
+
+// charge notes what the job in hand has cost in a stage. Of JPEGs that are decoded
+// together, the time between two that are done counts for the second one.
 func (w *worker) charge(stage *stageCounters, spent time.Duration) {
 	switch stage {
 	case &w.counters.decode:
@@ -60,17 +162,81 @@ func (w *worker) charge(stage *stageCounters, spent time.Duration) {
 	}
 }
 
-func (w *worker) do(j *job, i int) {
+// turn gives the time to a job from here on.
+func (w *worker) turn(j *job) {
+	if w.job != nil {
+		w.leave()
+	}
 	w.job = j
 	w.enter(&w.counters.decode, "decode")
+}
+
+// begin begins a task. It returns nil where there is no JPEG to be decoded with others,
+// and the task is done.
+func (w *worker) begin(t task) *flight {
+	j, i := t.job, t.slot
+	w.turn(j)
+	w.picture = nil
 	err := j.fault(i)
 	if err == nil {
-		err = w.sample(j, i)
+		err = w.fields(j, i)
+	}
+	if err == nil && w.reader.wanted.image {
+		f := w.flight(t)
+		w.picture = &f.picture
+		var together bool
+		if together, err = w.image(f); together {
+			return f
+		}
+		f.busy = false
+	}
+	w.finish(j, i, err)
+	return nil
+}
+
+// flight is one that is not busy.
+func (w *worker) flight(t task) *flight {
+	for _, f := range w.flights {
+		if !f.busy {
+			f.task, f.busy = t, true
+			return f
+		}
+	}
+	f := &flight{task: t, busy: true}
+	w.flights = append(w.flights, f)
+	return f
+}
+
+// land ends a task whose JPEG is decoded, by what makes the picture of that.
+func (w *worker) land(f *flight, end func(*picture) error) {
+	j, i := f.job, f.slot
+	if w.job != j {
+		w.job = j // the time since the last one is this one's
+	}
+	w.picture = &f.picture
+	err := guarded(end, &f.picture)
+	if err != nil {
+		err = j.imageError(i, err)
+	}
+	f.busy = false
+	w.finish(j, i, err)
+}
+
+// guarded calls end under guard.
+func guarded(end func(*picture) error, p *picture) (err error) {
+	defer guard(&err)
+	return end(p)
+}
+
+// finish ends slot i, of which fields and picture are there, or an error.
+func (w *worker) finish(j *job, i int, err error) {
+	fields := j.slotFields(i)
+	if err == nil && len(j.canvas.makers) > 0 {
+		err = w.valuesOf(j, i, fields)
 	}
 	if w.reader.wanted.image {
 		w.drop(&j.images[i])
 	}
-	fields := j.slotFields(i)
 	for f := range fields {
 		w.drop(&fields[f])
 	}
@@ -79,14 +245,28 @@ func (w *worker) do(j *job, i int) {
 		w.counters.decode.errors.Add(1)
 		w.enter(&w.counters.decode, "substitute")
 		w.bad(j, i, err)
-	} else if w.reader.wanted.image {
-		w.counters.transform.items.Add(1)
-		w.counters.transform.bytes.Add(j.canvas.bytes)
 	}
-	last := w.lap.of
-	w.charge(last, w.lap.leave())
+	w.leave()
 	j.leave(stepWork)
 	j.finish()
+	for _, f := range w.flights {
+		if f.busy {
+			w.job = f.job
+			w.lap.enter(w.job.ctx, &w.counters.decode, nil, "decode")
+			break
+		}
+	}
+}
+
+// valuesOf makes the values of slot i.
+func (w *worker) valuesOf(j *job, i int, fields []extent) error {
+	w.enter(&w.counters.decode, "decode")
+	field, err := w.values(j, i, fields)
+	if err == nil {
+		return nil
+	}
+	name, offset := j.at(field, fields)
+	return j.sampleError(i, name, offset, err)
 }
 
 // drop gives back the bytes of a field that does not stay.
@@ -108,8 +288,9 @@ func (w *worker) bad(j *job, i int, err error) {
 	}
 }
 
-// sample makes slot i. An error is a *SampleError, unless the store failed.
-func (w *worker) sample(j *job, i int) error {
+// fields brings the fields of slot i to their places. An error is a *SampleError, unless
+// the store failed.
+func (w *worker) fields(j *job, i int) error {
 	if err := w.reader.checkLabel(j.labels[i]); err != nil {
 		return j.sampleError(i, "", -1, err)
 	}
@@ -120,19 +301,6 @@ func (w *worker) sample(j *job, i int) error {
 			return err
 		}
 		w.counters.decode.bytes.Add(x.size)
-	}
-	if w.reader.wanted.image {
-		if err := w.image(j, i); err != nil {
-			return err
-		}
-	}
-	if len(j.canvas.makers) == 0 {
-		return nil
-	}
-	w.enter(&w.counters.decode, "decode")
-	if field, err := w.values(j, i, fields); err != nil {
-		name, offset := j.at(field, fields)
-		return j.sampleError(i, name, offset, err)
 	}
 	return nil
 }
@@ -197,38 +365,75 @@ func (j *job) at(field int, fields []extent) (name string, offset int64) {
 	return j.names[field], max(-1, fields[field].offset)
 }
 
-// image makes the picture of slot i.
-func (w *worker) image(j *job, i int) error {
+// image begins the picture of a slot. It is together where that is a JPEG's that should be
+// decoded together with others, or else done.
+func (w *worker) image(f *flight) (together bool, err error) {
+	j, i := f.job, f.slot
 	x := &j.images[i]
 	w.counters.decode.bytes.Add(x.size)
-	name := imageNames[x.name]
 	if x.offset == absent {
-		return j.sampleError(i, "", -1, errNoImage)
+		return false, j.sampleError(i, "", -1, errNoImage)
 	}
-	file, err := w.whole(j, i, name, x)
+	file, err := w.whole(j, i, imageNames[x.name], x)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := w.picture(j, i, j.samples[i], j.copies[i], file); err != nil {
-		return j.sampleError(i, name, x.offset, err)
+	if together, err = w.draw(f, file); err != nil {
+		err = j.imageError(i, err)
 	}
-	return nil
+	return together, err
+}
+
+// imageError is an error of the image of slot i.
+func (j *job) imageError(i int, err error) error {
+	x := &j.images[i]
+	return j.sampleError(i, imageNames[x.name], x.offset, err)
 }
 
 var errNoImage = errors.New("it has no image")
 
-// picture makes the picture of sample n in slot i. Copies of a sample in one epoch
-// differ in what is random.
-func (w *worker) picture(j *job, i int, n, copies int64, file []byte) (err error) {
+// largeHead is from how many pixels on what is decoded of a JPEG, where it does not go
+// straight into the slab, is not made of several at a time: for the memory.
+const largeHead = 4 << 20
+
+// draw begins the picture of a slot, and makes it unless it should be decoded together
+// with others. (Progressive files gain nothing from that, and take memory for a whole
+// image.)
+func (w *worker) draw(f *flight, file []byte) (together bool, err error) {
 	defer guard(&err)
+	j, p := f.job, &f.picture
+	info, err := w.imager.draw(p, &j.canvas, j.picture(f.slot), file, w.random(j.samples[f.slot], j.copies[f.slot]))
+	if err != nil {
+		return false, err
+	}
+	if info.Format != imaging.JPEG || info.Coding == "progressive" || !p.head.Whole && p.head.Width*p.head.Height > largeHead {
+		return false, w.imager.decode(p, info, file)
+	}
+	w.imager.prepare(p, file)
+	return true, nil
+}
+
+// picture is the place of slot i's picture.
+func (j *job) picture(i int) []byte {
+	size := j.canvas.bytes
+	return j.slab.data[int64(i)*size:][:size:size]
+}
+
+// random is where all comes from that is random in the picture of sample n. Copies of a
+// sample in one epoch differ.
+func (w *worker) random(n, copies int64) augment.Rand {
 	seed := w.plan.order.Seed
 	if copies > 0 {
 		seed = hashKey(seed, purposeCopy, uint64(copies))
 	}
-	random := augment.NewRand(seed, uint64(w.plan.epoch), uint64(n))
-	w.imager.program = j.canvas.program
-	size := j.canvas.bytes
-	return w.imager.make(j.slab.data[int64(i)*size:][:size:size], file, random)
+	return augment.NewRand(seed, uint64(w.plan.epoch), uint64(n))
+}
+
+// standInPicture makes the picture of sample n in slot i, where it stands in for another.
+func (w *worker) standInPicture(j *job, i int, n int64, file []byte) (err error) {
+	defer guard(&err)
+	w.picture = &w.apart
+	return w.imager.make(w.picture, &j.canvas, j.picture(i), file, w.random(n, 0))
 }
 
 // guard, deferred, makes an error of a panic. Decoders see hostile bytes: one that gives

@@ -25,7 +25,8 @@
 //	fetch     fetch.go,     8 or 64       reads → bytes of fields; neighbours of
 //	          ahead.go                    several batches together
 //	decode    decode.go     Workers       bytes → verified fields, and through
-//	                                      transform.go pixels in the batch's slab;
+//	                                      transform.go pixels in the batch's slab,
+//	                                      of several JPEGs at a time;
 //	                                      values.go and pictures.go: all other tensors
 //	collate   collate.go    (a worker's)  slots → the tensors of a batch, which blend.go
 //	                                      blends under MixUp and CutMix

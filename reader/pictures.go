@@ -13,7 +13,6 @@ import (
 
 // pictures is the memory in which a worker makes what lies on an image.
 type pictures struct {
-	image       imaging.Image
 	mask, moved imaging.Mask
 	coordinates typed.Array
 	boxes       []augment.Box
@@ -32,10 +31,7 @@ func (w *worker) otherPicture(m *maker, t int, data []byte) error {
 		return w.maskOf(m, data)
 	case KindImage:
 		a.Data = a.Data[:m.unit]
-		if err := w.imager.decoder.Decode(data, &w.pictures.image, imaging.DecodeOptions{MaxPixels: w.reader.config.MaxPixels}); err != nil {
-			return err
-		}
-		return w.imager.put(a.Data, &w.pictures.image)
+		return w.imager.another(w.picture, a.Data, data)
 	}
 	return w.boxesOf(m, t, data)
 }
@@ -51,7 +47,7 @@ func (w *worker) maskOf(m *maker, data []byte) error {
 	if m.DType == DTypeUint8 { // where it stays
 		dst = &imaging.Mask{Pix: a.Data[:m.unit], Width: width, Height: height, Stride: width}
 	}
-	if err := w.imager.recipe.Mask(&w.imager.workspace, dst, &p.mask, uint8(m.Fill)); err != nil {
+	if err := w.picture.recipe.Mask(&w.imager.workspace, dst, &p.mask, uint8(m.Fill)); err != nil {
 		return err
 	}
 	if m.DType == DTypeUint8 {
@@ -70,7 +66,7 @@ func (w *worker) maskOf(m *maker, data []byte) error {
 
 // boxesOf makes boxes.
 func (w *worker) boxesOf(m *maker, t int, data []byte) (err error) {
-	p, a, recipe := &w.pictures, &w.array, &w.imager.recipe
+	p, a, recipe := &w.pictures, &w.array, &w.picture.recipe
 	p.coordinates.DType = DTypeFloat64
 	if m.inNPY() {
 		err = w.decodeNPY(m, &p.coordinates, data)

@@ -56,7 +56,9 @@ type Reader struct {
 	bad      badSamples
 	base     *Plan   // of epoch 0
 	stream   *Stream // whose reader it is; nil for one of data sets
-	chosen   *chosen // by Config.Sampling; nil: all
+	// newDecoder makes the workers' decoders of JPEG.
+	newDecoder func() jpegDecoder
+	chosen     *chosen // by Config.Sampling; nil: all
 	// spare is the pool of a pass that has read its epoch to the end: the next one
 	// needs the same memory.
 	spare *atomic.Pointer[pool]
@@ -103,7 +105,7 @@ func isLocal(url string) bool {
 
 // emptyReader makes a reader without anything to read.
 func emptyReader(config Config) *Reader {
-	r := &Reader{config: config, done: make(chan struct{}), spare: new(atomic.Pointer[pool])}
+	r := &Reader{config: config, done: make(chan struct{}), spare: new(atomic.Pointer[pool]), newDecoder: newJPEGDecoder}
 	r.counters.memory = new(meter) // not in r, which a pool must not keep alive
 	runtime.AddCleanup(r, dropSpare, r.spare)
 	return r

@@ -94,11 +94,15 @@ type Stages struct {
 	// Store reads bytes, with decompression; retries count as one. Its items are
 	// reads, its bytes those read.
 	Store StageStats `json:"store"`
-	// Decode verifies checksums and decodes. Its items are samples, its bytes those
-	// of their fields, its errors damaged samples.
+	// Decode verifies checksums and decodes. Cropping and scaling are part of it, as they
+	// are done while an image is decoded; and so are the flip, the normalisation and
+	// the place in the batch, where nothing else is to be done. Its items are samples,
+	// its bytes those of their fields, its errors damaged samples. A worker that has
+	// several images in hand counts as one that is active.
 	Decode StageStats `json:"decode"`
-	// Transform is what the decoded image goes through, and is done by the workers
-	// of Decode, which have the idle time of both. Its bytes are those of tensors.
+	// Transform is all other transforms, and is done by the workers of Decode, which
+	// have the idle time of both. Its items are images that have any, its bytes those
+	// of their tensors.
 	Transform StageStats `json:"transform"`
 	// Collate makes a batch of its samples, on the worker that has ended its last
 	// one. Its items are batches.

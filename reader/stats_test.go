@@ -8,12 +8,12 @@ import (
 	"image/jpeg"
 	"math/rand/v2"
 	"runtime/trace"
+	"slices"
 	"testing"
 	"time"
 
 	"shardify/dataset"
 	"shardify/dataset/datasettest"
-	"shardify/imaging/resize"
 	"shardify/imaging/transform"
 	"shardify/sample"
 	"shardify/store/fault"
@@ -66,13 +66,13 @@ func TestWaitsByCause(t *testing.T) {
 		},
 		{
 			name: "decode", want: BoundDecode, wait: func(w *Waits) time.Duration { return w.Decode },
-			data:   small(t, datasettest.Options{Make: jpegOf(t, 600)}),
-			config: Config{BatchSize: 4, Transform: transform.List{transform.CenterCrop{Size: transform.Size{24}}}},
+			data:   small(t, datasettest.Options{Make: jpegOf(t, 1200)}),
+			config: Config{BatchSize: 4, Transform: transform.List{transform.Resize{Size: transform.Size{24, 24}}}},
 		},
 		{
 			name: "transform", want: BoundTransform, wait: func(w *Waits) time.Duration { return w.Transform },
 			data:   small(t, datasettest.Options{Make: jpegOf(t, 16)}),
-			config: Config{BatchSize: 4, Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{900}, Interpolation: resize.Lanczos}}},
+			config: Config{BatchSize: 4, Transform: transform.List{transform.CenterCrop{Size: transform.Size{500}}, transform.GaussianBlur{KernelSize: [2]int{31, 31}}}},
 		},
 		{
 			name: "consumer", want: BoundConsumer, wait: func(w *Waits) time.Duration { return 0 },
@@ -166,7 +166,8 @@ func TestMarksDivide(t *testing.T) {
 // all of it has a JSON form.
 func TestStageStats(t *testing.T) {
 	d := small(t, datasettest.Options{})
-	r := newReader(t, d, Config{BatchSize: 8, Transform: crop, Fields: []string{"cls"}})
+	blurred := append(slices.Clone(crop), transform.GaussianBlur{KernelSize: [2]int{3, 3}})
+	r := newReader(t, d, Config{BatchSize: 8, Transform: blurred, Fields: []string{"cls"}})
 	held := int64(0)
 	for b, err := range r.Epoch(context.Background(), 0) {
 		if err != nil {
@@ -217,10 +218,24 @@ func TestStageStats(t *testing.T) {
 	}
 }
 
+// A crop, scaled and flipped, is made as its image is decoded.
+func TestStatsOfCrops(t *testing.T) {
+	r := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 8, Transform: crop})
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Release()
+	}
+	if g := r.Stats().Stages; g.Decode.Items != 40 || g.Decode.Busy <= 0 || g.Transform.Items != 0 || g.Transform.Busy != 0 {
+		t.Errorf("%+v", g)
+	}
+}
+
 // Under runtime/trace a batch is a task, with regions for what is done to it.
 func TestTraceRegions(t *testing.T) {
 	d := small(t, datasettest.Options{})
-	r := newReader(t, d, Config{BatchSize: 8, Transform: crop})
+	r := newReader(t, d, Config{BatchSize: 8, Transform: append(slices.Clone(crop), transform.GaussianBlur{KernelSize: [2]int{3, 3}})})
 	var out bytes.Buffer
 	if err := trace.Start(&out); err != nil {
 		t.Skip("SKIPPED LOUDLY: a trace is being made already:", err)

@@ -5,64 +5,199 @@ import (
 
 	"shardify/imaging"
 	"shardify/imaging/augment"
+	"shardify/imaging/jpeg"
+	"shardify/imaging/resize"
 	"shardify/imaging/tensor"
 	"shardify/imaging/transform"
 )
 
-// imager makes the picture of a sample: it decodes, transforms and writes the result as
-// the tensor wants it. One goroutine may use it. In steady state it allocates nothing
-// that its decoder does not.
-//
-// After make, recipe is that of the sample in hand, until the next one: pictures.go makes
-// with it what else lies on the image.
+// imager makes the pictures of samples: it decodes, transforms and writes the result as
+// the tensor wants it. The transforms are drawn from the dimensions that the file's header
+// gives. Of a JPEG, the crop, the scaling, and where that is all, the flip and the
+// normalisation are done as it is decoded, straight into the batch's slab; other files
+// are decoded whole first. One goroutine may use it. In steady state it allocates nothing
+// that the decoders of other formats do not.
 type imager struct {
-	config    *Config
-	program   *transform.Program // that of the batch's bucket; all normalise alike
-	decoder   imaging.Decoder
-	recipe    transform.Recipe
+	config *Config
+	table  *tensor.Table   // under DTypeFloat32
+	others imaging.Decoder // for all formats but JPEG
+	// alone decodes what is not decoded together with others.
+	alone     jpegDecoder
+	list      aloneQueue
+	resizer   resize.Resizer
 	workspace transform.Workspace
 	decoded   imaging.Image
-	table     *tensor.Table // under DTypeFloat32
-	// onDecoded, if there is one, is called between decoding and the transforms.
-	onDecoded func()
+	// newDecoder makes decoders of JPEG, also in place of one that has panicked.
+	newDecoder func() jpegDecoder
+	// onMade, if there is one, is called where something is left to do for the
+	// transforms when an image is decoded.
+	onMade func()
 }
 
-func newImager(c *Config, p []canvas, d imaging.Decoder) imager {
-	m := imager{config: c, decoder: d}
-	if m.program = p[0].program; m.program != nil {
-		if c.DType == DTypeFloat32 {
-			n, _ := m.program.Normalize()
-			m.table = n.Table()
-		}
+// jpegDecoder is jpeg.Decoder.
+type jpegDecoder interface{ DecodeQueue(jpeg.Queue) }
+
+func newJPEGDecoder() jpegDecoder { return new(jpeg.Decoder) }
+
+// picture is a picture that is being made.
+type picture struct {
+	dst           []byte // one image of a slab
+	width, height int
+	recipe        transform.Recipe
+	head          transform.Head
+	made          imaging.Image // by the head, where that is not all
+	job           jpeg.Job
+}
+
+func newImager(c *Config, p []canvas, newDecoder func() jpegDecoder) imager {
+	m := imager{config: c, others: imaging.Std, newDecoder: newDecoder}
+	if program := p[0].program; program != nil && c.DType == DTypeFloat32 { // all normalise alike
+		n, _ := program.Normalize()
+		m.table = n.Table()
 	}
 	return m
 }
 
-// make makes the picture of an image file in dst, one image of a slab. Everything random
-// comes from random, in the order of the transforms.
-func (m *imager) make(dst, file []byte, random augment.Rand) error {
-	if err := m.decoder.Decode(file, &m.decoded, imaging.DecodeOptions{MaxPixels: m.config.MaxPixels}); err != nil {
-		return err
+// draw begins the picture of an image file in dst: it draws what becomes of it. Everything
+// random comes from random, in the order of the transforms.
+func (m *imager) draw(p *picture, c *canvas, dst, file []byte, random augment.Rand) (imaging.Info, error) {
+	info, err := imaging.Probe(file)
+	if err != nil {
+		return info, err
 	}
-	if m.onDecoded != nil {
-		m.onDecoded()
+	p.dst, p.width, p.height = dst, c.width, c.height
+	if err := c.program.Draw(&p.recipe, &random, info.Width, info.Height); err != nil {
+		return info, err
 	}
-	if err := m.program.Draw(&m.recipe, &random, m.decoded.Width, m.decoded.Height); err != nil {
-		return err
-	}
-	return m.put(dst, &m.decoded)
+	p.head = p.recipe.Head()
+	return info, nil
 }
 
-// put writes to dst what the recipe makes of src.
-func (m *imager) put(dst []byte, src *imaging.Image) error {
-	view, err := m.recipe.Image(&m.workspace, src)
+// make makes a picture.
+func (m *imager) make(p *picture, c *canvas, dst, file []byte, random augment.Rand) error {
+	info, err := m.draw(p, c, dst, file, random)
 	if err != nil {
 		return err
 	}
-	if m.table != nil {
-		return tensor.PutFloat32(float32s(dst), &view.Image, m.config.Layout, view.FlipX, view.FlipY, m.table)
+	return m.decode(p, info, file)
+}
+
+// decode makes a picture that is drawn.
+func (m *imager) decode(p *picture, info imaging.Info, file []byte) error {
+	if info.Format != imaging.JPEG {
+		return m.decodeOther(p, file)
 	}
-	return tensor.PutUint8(dst, &view.Image, m.config.Layout, view.FlipX, view.FlipY)
+	m.prepare(p, file)
+	return m.decodeAlone(p)
+}
+
+// decodeAlone makes a picture of the JPEG that is prepared for it.
+func (m *imager) decodeAlone(p *picture) error {
+	d := m.alone
+	if m.alone = nil; d == nil { // there was none yet, or it has panicked
+		d = m.newDecoder()
+	}
+	m.list.job = &p.job
+	d.DecodeQueue(&m.list)
+	m.alone = d
+	return m.finish(p)
+}
+
+// aloneQueue is a queue of one job.
+type aloneQueue struct{ job *jpeg.Job }
+
+func (q *aloneQueue) Next() *jpeg.Job {
+	j := q.job
+	q.job = nil
+	return j
+}
+
+func (q *aloneQueue) Done(*jpeg.Job) {}
+
+// prepare makes the decoder's job of a picture.
+func (m *imager) prepare(p *picture, file []byte) {
+	h := &p.head
+	p.job = jpeg.Job{Data: file, Task: h.Task, Target: m.headTarget(p)}
+	o := &p.job.Options
+	o.X, o.Y, o.Width, o.Height = h.Crop.X, h.Crop.Y, h.Crop.Width, h.Crop.Height
+	o.MaxPixels, o.Damaged = m.config.MaxPixels, jpeg.AsPillow
+}
+
+// headTarget is where a picture's head goes: its place in the batch, unless something is
+// left to do.
+func (m *imager) headTarget(p *picture) resize.Target {
+	if p.head.Whole {
+		return m.target(p)
+	}
+	p.made.Reset(p.head.Width, p.head.Height)
+	return resize.Target{Width: p.made.Width, Height: p.made.Height, Layout: tensor.NHWC, Uint8: p.made.Pix}
+}
+
+// target is a picture's place in the batch.
+func (m *imager) target(p *picture) resize.Target {
+	t := resize.Target{Width: p.width, Height: p.height, Layout: m.config.Layout}
+	if m.table != nil {
+		t.Float32, t.Table = float32s(p.dst), m.table
+	} else {
+		t.Uint8 = p.dst
+	}
+	return t
+}
+
+// decodeOther makes a picture of a file that is no JPEG.
+func (m *imager) decodeOther(p *picture, file []byte) error {
+	if err := m.others.Decode(file, &m.decoded, imaging.DecodeOptions{MaxPixels: m.config.MaxPixels}); err != nil {
+		return err
+	}
+	if m.onMade != nil {
+		m.onMade()
+	}
+	c := p.head.Crop
+	part, err := resize.Crop(&m.decoded, c.X, c.Y, c.Width, c.Height)
+	if err != nil {
+		return err
+	}
+	if err := m.resizer.ResizeInto(m.headTarget(p), &part, p.head.Task); err != nil || p.head.Whole {
+		return err
+	}
+	return m.rest(p)
+}
+
+// finish ends a picture whose JPEG is decoded.
+func (m *imager) finish(p *picture) error {
+	err := p.job.Err
+	p.job.Data = nil
+	if err != nil || p.head.Whole {
+		return err
+	}
+	if m.onMade != nil {
+		m.onMade()
+	}
+	return m.rest(p)
+}
+
+// rest does what the recipe has left to do behind its head.
+func (m *imager) rest(p *picture) error {
+	view, err := p.recipe.Rest(&m.workspace, &p.made)
+	if err != nil {
+		return err
+	}
+	task := resize.Task{Part: resize.Full(&view.Image), Width: view.Width, Height: view.Height, FlipX: view.FlipX, FlipY: view.FlipY}
+	return m.resizer.ResizeInto(m.target(p), &view.Image, task)
+}
+
+// another makes a picture in dst of another image of the sample that p is of, which goes
+// the same way. It must have the dimensions of the first.
+func (m *imager) another(p *picture, dst, file []byte) error {
+	info, err := imaging.Probe(file)
+	if err != nil {
+		return err
+	}
+	if w, h := p.recipe.SourceSize(); info.Width != w || info.Height != h {
+		return fmt.Errorf("it has %d x %d pixels, and the sample's image %d x %d", info.Width, info.Height, w, h)
+	}
+	p.dst = dst
+	return m.decode(p, info, file)
 }
 
 // canvas says what the samples of a batch become.

@@ -40,30 +40,29 @@ func noise(t testing.TB, w, h int) (file []byte, pixels imaging.Image) {
 	return b.Bytes(), pixels
 }
 
-// picture makes an image's picture as RGB rows without gaps.
-func picture(t testing.TB, c Config, file []byte) []byte {
+// pictureOf makes an image's picture as RGB rows without gaps.
+func pictureOf(t testing.TB, c Config, file []byte) []byte {
 	t.Helper()
 	c.Layout = LayoutNHWC
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	c = c.withDefaults()
-	m := imagerOf(t, &c)
-	w, h := m.program.Size()
-	dst := make([]byte, 3*w*h)
-	if err := m.make(dst, file, augment.NewRand(1, 2, 3)); err != nil {
+	m, in := imagerOf(t, &c)
+	dst := make([]byte, in.bytes)
+	if err := m.make(new(picture), &in, dst, file, augment.NewRand(1, 2, 3)); err != nil {
 		t.Fatal(err)
 	}
 	return dst
 }
 
-func imagerOf(t testing.TB, c *Config) imager {
+func imagerOf(t testing.TB, c *Config) (imager, canvas) {
 	t.Helper()
 	p, err := c.canvases()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newImager(c, p, imaging.Std)
+	return newImager(c, p, newJPEGDecoder), p[0]
 }
 
 // mirrored mirrors rows of pixels.
@@ -86,7 +85,7 @@ func TestCenterCrop(t *testing.T) {
 		w, h := size[0], size[1]
 		file, m := noise(t, w, h)
 		for _, side := range []int{1, 2, 7, 20, 21} {
-			got := picture(t, Config{Transform: transform.List{transform.CenterCrop{Size: transform.Size{side}}}}, file)
+			got := pictureOf(t, Config{Transform: transform.List{transform.CenterCrop{Size: transform.Size{side}}}}, file)
 			start := func(length int) int {
 				if length < side {
 					return -((side - length) / 2)
@@ -106,7 +105,7 @@ func TestCenterCrop(t *testing.T) {
 				}
 			}
 			// A flip before it mirrors the whole picture first, one behind it the crop.
-			behind := picture(t, Config{Transform: transform.List{transform.CenterCrop{Size: transform.Size{side}}, transform.RandomHorizontalFlip{P: 1}}}, file)
+			behind := pictureOf(t, Config{Transform: transform.List{transform.CenterCrop{Size: transform.Size{side}}, transform.RandomHorizontalFlip{P: 1}}}, file)
 			if !bytes.Equal(behind, mirrored(got, side)) {
 				t.Errorf("%d × %d to %d: the flip behind the crop is none of it", w, h, side)
 			}
@@ -132,8 +131,8 @@ func TestFlipBeforeCrop(t *testing.T) {
 		for _, step := range []transform.Transform{transform.CenterCrop{Size: transform.Size{12}}, transform.CenterCrop{Size: transform.Size{15}}, transform.RandomResizedCrop{Size: transform.Size{9}}} {
 			_, crop := step.(transform.CenterCrop)
 			// Flips of probability 1 and next to 0 draw the same number.
-			got := picture(t, Config{Transform: transform.List{transform.RandomHorizontalFlip{P: 1}, step}}, file)
-			want := picture(t, Config{Transform: transform.List{transform.RandomHorizontalFlip{P: 1e-300}, step}}, b.Bytes())
+			got := pictureOf(t, Config{Transform: transform.List{transform.RandomHorizontalFlip{P: 1}, step}}, file)
+			want := pictureOf(t, Config{Transform: transform.List{transform.RandomHorizontalFlip{P: 1e-300}, step}}, b.Bytes())
 			for i := range got {
 				// Resizing a mirrored picture may round differently.
 				if d := int(got[i]) - int(want[i]); d < -1 || d > 1 || d != 0 && crop {
@@ -148,7 +147,7 @@ func TestFlipBeforeCrop(t *testing.T) {
 func TestResizeWindow(t *testing.T) {
 	for _, size := range [][2]int{{50, 37}, {37, 50}, {33, 33}, {5, 90}, {200, 100}} {
 		file, m := noise(t, size[0], size[1])
-		got := picture(t, Config{Transform: transform.List{transform.Resize{Size: transform.Size{32}}, transform.CenterCrop{Size: transform.Size{28}}}}, file)
+		got := pictureOf(t, Config{Transform: transform.List{transform.Resize{Size: transform.Size{32}}, transform.CenterCrop{Size: transform.Size{28}}}}, file)
 		var scaled imaging.Image
 		short := min(m.Width, m.Height)
 		scaled.Reset(32*m.Width/short, 32*m.Height/short)
@@ -174,9 +173,9 @@ func TestNormalized(t *testing.T) {
 	for _, layout := range []Layout{LayoutNCHW, LayoutNHWC} {
 		c := Config{Transform: transform.List{transform.CenterCrop{Size: transform.Size{4}}, transform.ImageNet}, DType: DTypeFloat32, Layout: layout}
 		c = c.withDefaults()
-		im := imagerOf(t, &c)
+		im, in := imagerOf(t, &c)
 		dst := aligned(3 * 4 * 4 * 4)
-		if err := im.make(dst, file, augment.NewRand(0, 0, 0)); err != nil {
+		if err := im.make(new(picture), &in, dst, file, augment.NewRand(0, 0, 0)); err != nil {
 			t.Fatal(err)
 		}
 		for y := range 4 {
@@ -203,12 +202,12 @@ func TestResizeBomb(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := Config{Transform: transform.List{transform.Resize{Size: transform.Size{256}}, transform.GaussianBlur{}, transform.CenterCrop{Size: transform.Size{224}}}}.withDefaults()
-	m := imagerOf(t, &c)
-	if err := m.make(make([]byte, 3*224*224), b.Bytes(), augment.NewRand(0, 0, 0)); !errors.Is(err, imaging.ErrTooLarge) {
+	m, in := imagerOf(t, &c)
+	if err := m.make(new(picture), &in, make([]byte, 3*224*224), b.Bytes(), augment.NewRand(0, 0, 0)); !errors.Is(err, imaging.ErrTooLarge) {
 		t.Errorf("%v; want that it is too large", err)
 	}
 	// Where nothing looks at the rest, only the crop is made.
-	picture(t, Config{Transform: transform.List{transform.Resize{Size: transform.Size{256}}, transform.RandomHorizontalFlip{}, transform.CenterCrop{Size: transform.Size{224}}}}, b.Bytes())
+	pictureOf(t, Config{Transform: transform.List{transform.Resize{Size: transform.Size{256}}, transform.RandomHorizontalFlip{}, transform.CenterCrop{Size: transform.Size{224}}}}, b.Bytes())
 }
 
 // The pictures of an epoch are what the list makes of each sample's file on its own, with

@@ -194,9 +194,10 @@ func writeShard(ctx context.Context, st store.Store, f formats.Format, base stri
 		}
 		orientation := 0
 		if facts.Image >= 0 {
+			// Of a damaged image nothing is known, as under pack --check none.
 			info, err := imaging.Probe(s.Fields[facts.Image].Data)
 			if err != nil {
-				return index.Shard{}, err
+				info = imaging.Info{}
 			}
 			facts.Format, facts.Colorspace = info.Format, info.Colorspace
 			facts.Width, facts.Height, facts.Channels = info.Width, info.Height, info.Channels
