@@ -31,6 +31,9 @@ type DecodeOptions struct {
 	// Pillow's ImageOps.exif_transpose does. (Pillow does so unasked with TIFF,
 	// and with nothing else.)
 	Orient bool `json:"orient,omitempty"`
+	// Strict refuses a JPEG with any damage, also such of which libjpeg only warns and
+	// Pillow says nothing: for finding damaged files, not for looking at them.
+	Strict bool `json:"strict,omitempty"`
 }
 
 // Validate reports every fault of the options.
@@ -58,7 +61,8 @@ type Decoder interface {
 // It refuses what [Probe] refuses. All formats (of GIF and animated WebP the first frame)
 // come out as from Pillow 13, byte for byte; also where Pillow clips: a grey image of 16
 // bits (PNG, TIFF) shows 255 for every value above 255; and also where a JPEG is damaged in
-// a way of which libjpeg only warns, unless it ends early: see [jpeg.AsPillow].
+// a way of which libjpeg only warns, unless it ends early (see [jpeg.AsPillow]) or Strict is
+// set.
 //
 // Not supported: JPEG that is arithmetic-coded, lossless, or of 12 bits; TIFF
 // other than 1, 8 and 16 bits a sample of grey, palette, RGB and RGBA, uncompressed

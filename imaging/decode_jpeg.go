@@ -16,8 +16,12 @@ func (c *canvas) jpeg(data []byte) (err error) {
 	if _, err := probeJPEG(data); err != nil {
 		return err
 	}
+	o := jpeg.Options{Orient: c.opt.Orient, MaxPixels: c.opt.MaxPixels, Damaged: jpeg.AsPillow}
+	if c.opt.Strict {
+		o.Damaged = jpeg.Refuse
+	}
 	d := jpegDecoders.Get().(*jpeg.Decoder)
-	err = d.Decode(data, c.dst, jpeg.Options{Orient: c.opt.Orient, MaxPixels: c.opt.MaxPixels, Damaged: jpeg.AsPillow})
+	err = d.Decode(data, c.dst, o)
 	jpegDecoders.Put(d)
 	return err
 }

@@ -235,6 +235,33 @@ func TestDecodeChecksDimensionsBeforeItAllocates(t *testing.T) {
 	}
 }
 
+// What libjpeg warns of is shown, unless Strict asks for more.
+func TestStrict(t *testing.T) {
+	var data []byte
+	for _, f := range corpus(t) {
+		if f.name == "444.jpg" {
+			data = f.data
+		}
+	}
+	scan := bytes.Index(data, []byte{0xff, mSOS}) + 14
+	var m Image
+	for name, file := range map[string][]byte{
+		"short": append(bytes.Clone(data[:(scan+len(data))/2]), eoi...),
+		"rest":  append(bytes.Clone(data[:len(data)-2]), "abc"+eoi...),
+	} {
+		if err := Std.Decode(file, &m, DecodeOptions{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var format *FormatError
+		if err := Std.Decode(file, &m, DecodeOptions{Strict: true}); !errors.As(err, &format) {
+			t.Errorf("%s: strictly %v", name, err)
+		}
+	}
+	if err := Std.Decode(data, &m, DecodeOptions{Strict: true}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMaxPixels(t *testing.T) {
 	var m Image
 	for _, f := range corpus(t) {

@@ -351,7 +351,7 @@ func (c *checker) image(data []byte) (imaging.Info, error) {
 	}
 	info, err := imaging.Probe(data)
 	if err == nil && c.check == CheckDecode {
-		err = imaging.Std.Decode(data, &c.pixels, imaging.DecodeOptions{})
+		err = imaging.Std.Decode(data, &c.pixels, imaging.DecodeOptions{Strict: true})
 	}
 	return info, err
 }
