@@ -24,13 +24,16 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
 GOLANGCI_LINT := v2.15.0
 LINT := .cache/tools/golangci-lint-$(GOLANGCI_LINT)
+# The S3 server of the tests.
+VERSITYGW := v1.8.0
+S3_SERVER := .cache/tools/versitygw-$(VERSITYGW)
 
 # Where goroutines share memory: these rooms are tested under the race detector.
 RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test race bench bench-pack bench-scale bench-verify soak-resume fuzz \
-	asm asm-check lint fmt fmt-check mod-check vet cross peers programs clean
+	asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
@@ -45,7 +48,7 @@ build: ## build bin/shardify and bin/shardread, stamped with git's version
 demo: build ## pack, verify and stream a generated data set, or DATA=dir
 	@GO='$(GO)' DATA='$(DATA)' IMAGES='$(IMAGES)' CLASSES='$(CLASSES)' sh tools/demo.sh
 
-test: peers programs ## all tests, with every peer, then the race detector
+test: peers programs tools ## all tests, with every peer, then the race detector
 	@status=0; \
 	export SHARDIFY_PEERS=require; \
 	echo '$(GO) test $(PKGS)'; \
@@ -117,6 +120,15 @@ $(LINT):
 	@mkdir -p .cache/tools
 	GOBIN='$(CURDIR)/.cache/tools' GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
 	@mv .cache/tools/golangci-lint $@
+
+# So is the S3 server.
+$(S3_SERVER):
+	@mkdir -p .cache/tools
+	rm -f .cache/tools/versitygw*
+	CGO_ENABLED=0 GOBIN='$(CURDIR)/.cache/tools' GOFLAGS= $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
+	@mv .cache/tools/versitygw $@
+
+tools: $(S3_SERVER) ## install the S3 server of the tests into .cache/tools
 
 peers: ## install the Python peers into .venv, once per version of their list
 	@cmp -s tools/peers/requirements.txt .venv/requirements.txt || { \

@@ -1,7 +1,7 @@
 // Package store says where shards live: a [Store] is a folder of named objects,
-// on a disk, in memory, or (later) in a bucket or behind HTTP.
+// on a disk, in memory or in a bucket.
 //
-// Open one with the table in store/open, or directly (store/file, store/mem).
+// Open one with the table in store/open, or directly (store/file, store/mem, store/s3).
 // Wrappers (store/fault) implement the same interface, and one conformance suite
 // (store/storetest) holds all of them to what is said here.
 //
@@ -19,7 +19,7 @@
 // # Errors
 //
 // Errors wrap the standard sentinels [fs.ErrNotExist], [fs.ErrExist] and
-// [fs.ErrPermission], and [ErrLocked] and [ErrNoSpace] here; they name the object's
+// [fs.ErrPermission], and [ErrLocked], [ErrNoSpace] and [ErrChanged] here; they name the object's
 // URL. Test with errors.Is.
 package store
 
@@ -39,6 +39,9 @@ var (
 	ErrLocked = errors.New("locked by another process")
 	// ErrNoSpace: the disk, or a quota on it, is full.
 	ErrNoSpace = errors.New("no space left")
+	// ErrChanged: the object was replaced or removed since it was opened, and the
+	// store keeps no version but the last.
+	ErrChanged = errors.New("the object has changed since it was opened")
 	// ErrName: the name is none that a store could hold.
 	ErrName = fmt.Errorf("%w: not a relative slash-separated path", fs.ErrInvalid)
 )
@@ -71,8 +74,8 @@ type Store interface {
 	// object is no error.
 	Remove(ctx context.Context, name string) error
 	// Lock takes the lock called name or fails at once with ErrLocked. The lock
-	// ends with Unlock and with the process, however it ends. owner is a line for
-	// people that a later ErrLocked quotes.
+	// ends with unlock and with the process, however it ends: at once on a disk, after
+	// a lease elsewhere. owner is a line for people that a later ErrLocked quotes.
 	Lock(ctx context.Context, name, owner string) (unlock func() error, err error)
 	// Sweep removes what unfinished writes have left under names that begin with
 	// prefix. Call it only under a lock that excludes their writers.
@@ -80,7 +83,8 @@ type Store interface {
 }
 
 // Object is an object open for reading. It shows one version of the object for as
-// long as it is open, and may be read by many goroutines at once.
+// long as it is open, or ErrChanged where the store does not keep replaced ones, and may
+// be read by many goroutines at once.
 type Object interface {
 	// Info describes the object as it was when opened.
 	Info() Info
@@ -126,9 +130,37 @@ type readerAt struct {
 
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return r.o.ReadAt(r.ctx, p, off) }
 
-// ReadAll returns the whole content of a small object; one that is larger than
-// limit bytes is an error.
-func ReadAll(ctx context.Context, s Store, name string, limit int64) ([]byte, error) {
+type sizeKey struct{}
+
+// WithSize returns a context under which Open may take the size of the object, which the
+// caller knows from a manifest, for granted. A store behind a network then sends no
+// request: that the object is missing, forbidden or of another size (ErrChanged) shows
+// with the first ReadAt, and Info has no ModTime.
+func WithSize(ctx context.Context, size int64) context.Context {
+	return context.WithValue(ctx, sizeKey{}, size)
+}
+
+// SizeOf is the size that WithSize has said.
+func SizeOf(ctx context.Context) (size int64, ok bool) {
+	size, ok = ctx.Value(sizeKey{}).(int64)
+	return size, ok
+}
+
+// rereads is how often ReadAll begins again with an object that is being replaced.
+const rereads = 16
+
+// ReadAll returns the whole content of a small object, as it was at one moment; one that
+// is larger than limit bytes is an error.
+func ReadAll(ctx context.Context, s Store, name string, limit int64) (data []byte, err error) {
+	for range rereads {
+		if data, err = readAll(ctx, s, name, limit); !errors.Is(err, ErrChanged) {
+			break
+		}
+	}
+	return data, err
+}
+
+func readAll(ctx context.Context, s Store, name string, limit int64) ([]byte, error) {
 	o, err := s.Open(ctx, name)
 	if err != nil {
 		return nil, err

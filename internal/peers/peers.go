@@ -42,6 +42,17 @@ func Program(t testing.TB, name string) string {
 	return path
 }
 
+// Tool returns the path of a program that `make tools` builds from its own Go module
+// into .cache/tools, under its name and version.
+func Tool(t testing.TB, name string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(root(), ".cache", "tools", name+"-v*"))
+	if err != nil || len(found) != 1 {
+		missing(t, name)
+	}
+	return found[0]
+}
+
 // Photographs returns the folder of real photographs: $SHARDIFY_PHOTOS, or
 // ../shared/data/imagenet-sample beside the repository.
 func Photographs(t testing.TB) string {

@@ -13,8 +13,8 @@
 //
 // An error is final, and returned as it is, where another attempt cannot help:
 // [fs.ErrNotExist], [fs.ErrPermission], [fs.ErrInvalid] (with it [store.ErrName]),
-// [fs.ErrExist], [fs.ErrClosed], [errors.ErrUnsupported], [syscall.ENOTDIR], whatever
-// Config.Retryable denies, and the end of the caller's context.
+// [fs.ErrExist], [fs.ErrClosed], [errors.ErrUnsupported], [syscall.ENOTDIR],
+// [store.ErrChanged], whatever Config.Retryable denies, and the end of the caller's context.
 //
 // What writes (Create and its Writer, Remove, Sweep) and Lock is not retried: a
 // Commit whose answer got lost may have happened, and only the writer can tell what
@@ -187,7 +187,7 @@ func (s *Store) Stats() Stats {
 
 // final says that err will not pass by itself.
 func (s *Store) final(err error) bool {
-	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, fs.ErrExist, fs.ErrClosed, errors.ErrUnsupported, syscall.ENOTDIR} {
+	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, fs.ErrExist, fs.ErrClosed, errors.ErrUnsupported, syscall.ENOTDIR, store.ErrChanged} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -21,8 +21,14 @@ import (
 )
 
 // Run runs the suite. open returns a store that does not exist yet, a new one in
-// every call.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
+// every call. An object that is open must outlive its replacement and removal.
+func Run(t *testing.T, open func(t *testing.T) store.Store) { run(t, open, testReplace) }
+
+// RunChanged is Run for stores that keep no version but the last, so that an object
+// which was replaced or removed while it was open is store.ErrChanged.
+func RunChanged(t *testing.T, open func(t *testing.T) store.Store) { run(t, open, testChanged) }
+
+func run(t *testing.T, open func(t *testing.T) store.Store, replace func(t *testing.T, s store.Store)) {
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T, s store.Store)
@@ -34,7 +40,8 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"CommitCancelled", testCommitCancelled},
 		{"Abort", testAbort},
 		{"Done", testDone},
-		{"Replace", testReplace},
+		{"Replace", replace},
+		{"WithSize", testWithSize},
 		{"List", testList},
 		{"ListPrefix", testListPrefix},
 		{"ListPasses", testListPasses},
@@ -364,6 +371,92 @@ func testReplace(t *testing.T, s store.Store) {
 	must(t, s.Remove(ctx, "a"))
 	same("after Remove")
 	visible(t, s)
+}
+
+func testChanged(t *testing.T, s store.Store) {
+	ctx := t.Context()
+	old := pattern(1, 200_000)
+	for _, sized := range []bool{false, true} {
+		for _, change := range []string{"another size", "the same size", "the same bytes", "removed"} {
+			put(t, s, "a", old)
+			with := ctx
+			if sized {
+				with = store.WithSize(ctx, int64(len(old)))
+			}
+			o, err := s.Open(with, "a")
+			must(t, err)
+			got := make([]byte, len(old))
+			if n, err := o.ReadAt(ctx, got, 0); n != len(old) || err != nil && err != io.EOF || !bytes.Equal(got, old) {
+				t.Fatalf("%d bytes, %v", n, err)
+			}
+			switch change {
+			case "another size":
+				put(t, s, "a", pattern(2, 200_001))
+			case "the same size":
+				put(t, s, "a", pattern(2, len(old)))
+			case "the same bytes":
+				put(t, s, "a", old)
+			default:
+				must(t, s.Remove(ctx, "a"))
+			}
+			n, err := o.ReadAt(ctx, got, 0)
+			if !bytes.Equal(got[:n], old[:n]) {
+				t.Errorf("%s: the open object shows other bytes", change)
+			}
+			if change == "the same bytes" && err == nil {
+				continue
+			}
+			is(t, change, err, store.ErrChanged, "a")
+			if size := o.Info().Size; size != int64(len(old)) {
+				t.Errorf("%s: the open object has %d bytes", change, size)
+			}
+			must(t, o.Close())
+		}
+	}
+}
+
+// A size that Open is told may save it a request, and changes nothing else.
+func testWithSize(t *testing.T, s store.Store) {
+	ctx := t.Context()
+	data := pattern(1, 3000)
+	put(t, s, "a", data)
+	put(t, s, "empty", nil)
+	read := func(name string, size int64) ([]byte, error) {
+		o, err := s.Open(store.WithSize(ctx, size), name)
+		if err != nil {
+			return nil, err
+		}
+		defer o.Close()
+		got := make([]byte, o.Info().Size)
+		n, err := o.ReadAt(ctx, got, 0)
+		if err == io.EOF {
+			err = nil
+		}
+		return got[:n], err
+	}
+	for name, want := range map[string][]byte{"a": data, "empty": {}} {
+		if got, err := read(name, int64(len(want))); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+	_, err := read("b", 10)
+	is(t, "reading what is missing", err, fs.ErrNotExist, "b")
+	for _, size := range []int64{1, 2999, 3001, 1 << 40} {
+		if size > 1<<30 {
+			// Nobody allocates that; the first bytes will do.
+			o, err := s.Open(store.WithSize(ctx, size), "a")
+			must(t, err)
+			got := make([]byte, 3000)
+			if n, err := o.ReadAt(ctx, got, 0); err == nil && (!bytes.Equal(got[:n], data[:n]) || o.Info().Size == size) || err != nil && err != io.EOF && !errors.Is(err, store.ErrChanged) {
+				t.Errorf("with a size of %d: %d bytes, %v", size, n, err)
+			}
+			must(t, o.Close())
+			continue
+		}
+		if got, err := read("a", size); err == nil && !bytes.Equal(got, data) || err != nil && !errors.Is(err, store.ErrChanged) {
+			t.Errorf("with a size of %d: %d bytes, %v", size, len(got), err)
+		}
+	}
 }
 
 func testList(t *testing.T, s store.Store) {

@@ -1,0 +1,299 @@
+// Package s3test gives tests a real S3 server, versitygw, on loopback and a free port,
+// and a handler to put in front of it that counts requests and breaks answers. Call
+// [Start], then [Server.Setenv] or [Server.Environment].
+package s3test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"shardify/internal/peers"
+)
+
+// Bucket is the bucket that every server has.
+const Bucket = "data"
+
+// Region is the servers' region.
+const Region = "us-east-1"
+
+// Server is a running server. It ends with its test.
+type Server struct {
+	// Endpoint is its URL, http://127.0.0.1:PORT.
+	Endpoint string
+	// Dir is the folder that holds the buckets, as folders of files.
+	Dir string
+	// Access and Secret are the credentials that it takes.
+	Access, Secret string
+}
+
+// Start starts a server, or skips the test where versitygw is not installed.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	program := peers.Tool(t, "versitygw")
+	root := t.TempDir()
+	s := &Server{Dir: filepath.Join(root, "buckets"), Access: "AKIATEST", Secret: rand.Text()}
+	side := filepath.Join(root, "side")
+	for _, dir := range []string{filepath.Join(s.Dir, Bucket), side} {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The port may be taken by another before the server has it.
+	for try := 0; ; try++ {
+		port := freePort(t)
+		s.Endpoint = "http://" + port
+		if err := s.run(t, program, port, side); err == nil {
+			return s
+		} else if try == 4 {
+			t.Fatal(err)
+		}
+	}
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (s *Server) run(t testing.TB, program, port, side string) error {
+	var log bytes.Buffer
+	cmd := exec.Command(program, "--port", port, "--access", s.Access, "--secret", s.Secret, "--region", Region,
+		"--keep-alive", "--quiet", "--health", "/health", "posix", "--sidecar", side, s.Dir)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	client := &http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
+	for range 500 {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("versitygw ended: %w: %s", err, log.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+		answer, err := client.Get(s.Endpoint + "/health")
+		if err != nil {
+			continue
+		}
+		answer.Body.Close()
+		if answer.StatusCode == http.StatusOK {
+			t.Cleanup(func() {
+				cmd.Process.Kill()
+				<-ended
+			})
+			return nil
+		}
+	}
+	cmd.Process.Kill()
+	<-ended
+	return fmt.Errorf("versitygw does not answer on %s: %s", port, log.String())
+}
+
+// Environment is the AWS_ variables for the server, and against whatever this machine
+// has of its own; endpoint is the server's, or that of a Front.
+func (s *Server) Environment(endpoint string) []string {
+	return []string{
+		"AWS_ENDPOINT_URL_S3=" + endpoint, "AWS_REGION=" + Region,
+		"AWS_ACCESS_KEY_ID=" + s.Access, "AWS_SECRET_ACCESS_KEY=" + s.Secret, "AWS_SESSION_TOKEN=",
+		"AWS_PROFILE=", "AWS_CONFIG_FILE=" + os.DevNull, "AWS_SHARED_CREDENTIALS_FILE=" + os.DevNull, "AWS_EC2_METADATA_DISABLED=true",
+	}
+}
+
+// Setenv gives the test Environment.
+func (s *Server) Setenv(t testing.TB, endpoint string) {
+	t.Helper()
+	for _, line := range s.Environment(endpoint) {
+		name, value, _ := strings.Cut(line, "=")
+		t.Setenv(name, value)
+	}
+}
+
+// Request is a request that came to a Front.
+type Request struct {
+	N      int // from 1
+	Method string
+	Path   string // /bucket/key
+	Query  string
+	Range  string // "" for none
+	Sent   int64  // bytes of the answer's body
+	Status int
+}
+
+// Fault is what a Front does to a request. The zero value does nothing.
+type Fault struct {
+	// Status and Code are an answer of the Front's own, as 503 and SlowDown.
+	Status int
+	Code   string
+	// Reset breaks the connection before the server hears of the request.
+	Reset bool
+	// Lose lets the server do what it is asked, and breaks the connection instead of
+	// answering.
+	Lose bool
+	// Cut breaks the connection after so many bytes of the body, if it is not 0.
+	Cut int64
+	// Shift moves the range of a GET by so many bytes.
+	Shift int64
+	// Header is added to the answer.
+	Header map[string]string
+	// Stall waits so long, or until the client is gone, before anything else.
+	Stall time.Duration
+}
+
+// Front stands before a server. It is safe for concurrent use.
+type Front struct {
+	// URL is its own, http://127.0.0.1:PORT.
+	URL string
+
+	// Header, if it is not nil, changes the headers of requests before they are looked
+	// at and passed on. Set it before the first request.
+	Header func(http.Header)
+
+	target string
+	fault  func(Request) Fault
+	client *http.Client
+
+	mu       sync.Mutex
+	requests []Request
+}
+
+// Front starts a handler before the server that does to requests what fault says; nil:
+// nothing. It ends with the test.
+func (s *Server) Front(t testing.TB, fault func(Request) Fault) *Front {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
+	f := &Front{URL: "http://" + l.Addr().String(), target: strings.TrimPrefix(s.Endpoint, "http://"), fault: fault, client: &http.Client{Transport: transport}}
+	server := &http.Server{Handler: f, ReadHeaderTimeout: time.Minute}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l) // until Close
+	}()
+	t.Cleanup(func() {
+		server.Close()
+		<-done
+		transport.CloseIdleConnections()
+	})
+	return f
+}
+
+// Requests are those that came so far.
+func (f *Front) Requests() []Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]Request(nil), f.requests...)
+}
+
+// Forget forgets the requests that came so far; numbers go on.
+func (f *Front) Forget() (forgotten []Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	forgotten = f.requests
+	f.requests = nil
+	return forgotten
+}
+
+var number struct {
+	sync.Mutex
+	n int
+}
+
+// ServeHTTP passes a request on.
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	number.Lock()
+	number.n++
+	req := Request{N: number.n, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Range: r.Header.Get("Range")}
+	number.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.requests = append(f.requests, req)
+		f.mu.Unlock()
+	}()
+	if f.Header != nil {
+		f.Header(r.Header)
+	}
+	var fault Fault
+	if f.fault != nil {
+		fault = f.fault(req)
+	}
+	if fault.Stall > 0 {
+		select {
+		case <-time.After(fault.Stall):
+		case <-r.Context().Done():
+			return
+		}
+	}
+	for name, value := range fault.Header {
+		w.Header().Set(name, value)
+	}
+	switch {
+	case fault.Reset:
+		panic(http.ErrAbortHandler)
+	case fault.Status != 0:
+		// As S3 does, having read what was sent.
+		_, _ = io.Copy(io.Discard, r.Body)
+		req.Status = fault.Status
+		if fault.Status >= 300 {
+			w.Header().Set("Content-Type", "application/xml")
+		}
+		w.WriteHeader(fault.Status)
+		if r.Method != http.MethodHead && fault.Status >= 300 {
+			fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>injected</Message><RequestId>req-%d</RequestId></Error>`, fault.Code, req.N)
+		}
+		return
+	}
+	out := r.Clone(context.WithoutCancel(r.Context()))
+	if !fault.Lose {
+		out = r.Clone(r.Context())
+	}
+	out.RequestURI = ""
+	out.URL.Scheme, out.URL.Host = "http", f.target // Host stays as it was signed
+	answer, err := f.client.Do(out)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer answer.Body.Close()
+	if fault.Lose {
+		_, _ = io.Copy(io.Discard, answer.Body)
+		panic(http.ErrAbortHandler)
+	}
+	for name, values := range answer.Header {
+		w.Header()[name] = values
+	}
+	if text := answer.Header.Get("Content-Range"); fault.Shift != 0 && text != "" {
+		var from, to, size int64
+		if _, err := fmt.Sscanf(text, "bytes %d-%d/%d", &from, &to, &size); err == nil {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from+fault.Shift, to+fault.Shift, size+fault.Shift))
+		}
+	}
+	req.Status = answer.StatusCode
+	w.WriteHeader(answer.StatusCode)
+	if fault.Cut > 0 {
+		req.Sent, _ = io.CopyN(w, answer.Body, fault.Cut)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	req.Sent, _ = io.Copy(w, answer.Body)
+}
