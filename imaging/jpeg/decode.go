@@ -95,8 +95,11 @@ func (o *Options) Validate() error {
 // Job is one file to decode. Data is neither changed nor kept.
 type Job struct {
 	Data []byte
-	// Seek has the file's seek points, nil for none.
-	Seek *Seek
+	// Seek has the file's seek points, nil for none; or Points has them in the form
+	// that Seek.Append gives, which is read when the file's turn comes. Points are
+	// neither changed nor kept.
+	Seek   *Seek
+	Points []byte
 	Options
 
 	// One of these takes the pixels. Image takes RGB; it gets the region's
@@ -108,6 +111,10 @@ type Job struct {
 	// are filled in. With a Width of 0 the Target has the region's dimensions.
 	Task resize.Task
 
+	// SeekErr says why the file was decoded without its seek points: they make no
+	// sense, or they were found to be those of another file. It is nil where they were
+	// of use, and where there are none. It is no fault of the pixels.
+	SeekErr error
 	// Err is nil if the pixels are there. After another error than a
 	// *DamagedError under the policy Keep, Image and Target hold nothing of use.
 	Err error
@@ -161,6 +168,8 @@ type slot struct {
 	stored, upright raster.Image
 	turn            int // the orientation to undo, 1 for none
 	resizer         resize.Resizer
+
+	points entropy.Seek // of Job.Points
 }
 
 // Decode decodes one file into dst, which gets the region's dimensions.
@@ -217,11 +226,8 @@ func (d *source) Next() (int, *entropy.Decoder) {
 		if s.job = d.queue.Next(); s.job == nil {
 			return 0, nil
 		}
-		var points *entropy.Seek
-		if s.job.Seek != nil {
-			points = &s.job.Seek.points
-		}
-		err := s.begin(points)
+		s.job.SeekErr = nil
+		err := s.begin(nil)
 		if err == nil {
 			return free, &s.entropy
 		}
@@ -251,7 +257,7 @@ var errDamaged = errors.New("damaged")
 func (d *source) End(i int, err error) {
 	s := d.slot[i]
 	if errors.Is(err, entropy.ErrSeek) {
-		s.again = true
+		s.again, s.job.SeekErr = true, err
 		return
 	}
 	if err == nil || errors.Is(err, errDamaged) {
@@ -289,7 +295,8 @@ func (s *slot) damage() error {
 	return e
 }
 
-// begin reads the header, checks what is wanted, and begins both halves.
+// begin reads the header, checks what is wanted, and begins both halves. Without points
+// the job's are used.
 func (s *slot) begin(points *entropy.Seek) error {
 	j := s.job
 	if err := j.Validate(); err != nil {
@@ -329,10 +336,31 @@ func (s *slot) begin(points *entropy.Seek) error {
 	if err != nil {
 		return err
 	}
-	if points != nil && points != entropy.Plain && !points.Fits(e) {
-		points = nil
+	if points == nil {
+		points = s.entries()
 	}
 	return e.Begin(w, points)
+}
+
+// entries are the job's seek points; nil for none that are of use.
+func (s *slot) entries() *entropy.Seek {
+	j := s.job
+	switch {
+	case j.Seek != nil:
+		if j.Seek.points.Fits(&s.entropy) {
+			return &j.Seek.points
+		}
+		j.SeekErr = entropy.ErrSeek
+	case len(j.Points) > 0:
+		err := s.points.Parse(j.Points, &s.entropy)
+		if err == nil && s.points.Fits(&s.entropy) {
+			return &s.points
+		}
+		if j.SeekErr = err; err == nil {
+			j.SeekErr = entropy.ErrSeek
+		}
+	}
+	return nil
 }
 
 // arrange works out which stored pixels are wanted and where they go, which the

@@ -385,6 +385,55 @@ func TestSeek(t *testing.T) {
 	}
 }
 
+// Stored points do what those do that are parsed before, for several files at once; where
+// they make no sense, or are another file's, the pixels are the same and SeekErr tells.
+func TestJobPoints(t *testing.T) {
+	files := corpus(t)
+	var d Decoder
+	names := []string{"120x90-quality98.jpg", "70x41-sample2x2.jpg"}
+	for round := range 2 { // with the memory of the first
+		for _, spoil := range []string{"", "cut", "more", "other"} {
+			var jobs []Job
+			var wants []*raster.Image
+			for i := range 6 {
+				name := names[i%2]
+				s, err := d.MakeSeek(files[name], i/2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				points := s.Append(nil)
+				switch spoil {
+				case "cut":
+					points = points[:len(points)-1]
+				case "more":
+					points = append(points, 0)
+				case "other":
+					if s, err = d.MakeSeek(files[names[1-i%2]], 0); err != nil {
+						t.Fatal(err)
+					}
+					points = s.Append(nil)
+				}
+				want := new(raster.Image)
+				if err := d.Decode(files[name], want, Options{}); err != nil {
+					t.Fatal(err)
+				}
+				wants = append(wants, want)
+				jobs = append(jobs, Job{Data: files[name], Points: points, Image: new(raster.Image)})
+			}
+			d.DecodeAll(jobs)
+			for i := range jobs {
+				j := &jobs[i]
+				if j.Err != nil || !bytes.Equal(j.Image.Pix, wants[i].Pix) {
+					t.Errorf("round %d, %q, job %d: %v, or other pixels", round, spoil, i, j.Err)
+				}
+				if (j.SeekErr != nil) != (spoil != "") {
+					t.Errorf("round %d, %q, job %d: SeekErr %v", round, spoil, i, j.SeekErr)
+				}
+			}
+		}
+	}
+}
+
 // With seek points, what comes before a region's rows is not looked at.
 func TestSeekSkips(t *testing.T) {
 	data := corpus(t)["120x90-quality98.jpg"]
