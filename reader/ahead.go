@@ -83,14 +83,16 @@ const wantBytes = 12 // for each row
 
 // span is neighbouring samples of a shard that are read together.
 type span struct {
-	read  read
-	lease lease
-	rows  []int32
-	left  int // rows that are still wanted; then the scheduler needs the lease no more
+	read   read
+	points read // of their seek points, in the same block; its size may be 0
+	lease  lease
+	rows   []int32
+	left   int // rows that are still wanted; then the scheduler needs the lease no more
 
 	mu      sync.Mutex
 	done    bool
-	err     error
+	err     error // of read
+	refused error // of points
 	waiters []waiter
 }
 
@@ -200,7 +202,11 @@ func (a *lookahead) spanOf(q *piece) *span {
 	s := w.span[q.row]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
+	if q.field == pointsField {
+		if s.points.size == 0 || s.refused != nil {
+			return nil
+		}
+	} else if s.err != nil {
 		return nil
 	}
 	return s
@@ -224,6 +230,9 @@ func (a *lookahead) attach(j *job, q *piece) error {
 // provide gives a piece its bytes of a span that is done. Where that could not be read,
 // a piece of it can perhaps: it is tried alone.
 func (p *pass) provide(j *job, q *piece, s *span) error {
+	if q.field == pointsField {
+		return p.deliver(j, q, &s.points, s.refused)
+	}
 	err := s.err
 	if err != nil {
 		data := s.read.data[q.offset-s.read.offset:][:q.size]
@@ -237,9 +246,18 @@ func (p *pass) provide(j *job, q *piece, s *span) error {
 
 // readSpan reads a span, for a fetcher. Its error is that the pass is over.
 func (p *pass) readSpan(s *span) error {
+	var points chan error
+	if s.points.size > 0 {
+		points = make(chan error, 1)
+		go func() { points <- p.load(&s.points) }()
+	}
 	err := p.load(&s.read)
+	var refused error
+	if points != nil {
+		refused = <-points
+	}
 	s.mu.Lock()
-	s.done, s.err = true, err
+	s.done, s.err, s.refused = true, err, refused
 	waiters := s.waiters
 	s.waiters = nil
 	s.mu.Unlock()
@@ -391,7 +409,13 @@ func (a *lookahead) send(w *wants, p spot) bool {
 	}
 	start, _, _ := w.rows.extent(from)
 	_, end, _ := w.rows.extent(to)
-	class := sizeClass(end - start)
+	size := end - start
+	points := a.pointsOf(w, from, to, size)
+	if points.size > 0 {
+		points.shard, points.stream, points.at = p.shard, pointsStream, align(size, fieldAlign)
+		size = points.at + points.size
+	}
+	class := sizeClass(size)
 	if a.pool.ahead.Load()+class > a.limit || len(a.pass.spans) == cap(a.pass.spans) {
 		return false
 	}
@@ -402,6 +426,11 @@ func (a *lookahead) send(w *wants, p spot) bool {
 	a.pool.ahead.Add(class)
 	s := &span{read: read{shard: p.shard, offset: start, size: end - start, data: b.data[:end-start], at: -1}}
 	s.read.lease = &s.lease
+	if points.size > 0 {
+		s.points = points
+		s.points.data, s.points.lease = b.data[points.at:size], &s.lease
+		s.points.at = -1
+	}
 	s.lease.block, s.lease.ahead = b, true
 	s.lease.users.Store(2) // this goroutine and a fetcher
 	for row := from; row <= to; row++ {

@@ -108,6 +108,9 @@ type Config struct {
 	// open at a time, take on other stores. -1 is none. Memory bounds it. It changes
 	// nothing but the speed: set it for a slow disk or a network that is mounted.
 	ReadAhead int64 `json:"read_ahead,omitempty"`
+	// Seek says whether the seek points of a data set's JPEGs are used (`shardify pack
+	// --jpeg-seek`). It changes nothing but the speed.
+	Seek Seek `json:"seek,omitempty"`
 	// Workers is the number of goroutines that verify and decode; by default
 	// runtime.GOMAXPROCS. It changes nothing but the speed.
 	Workers int `json:"workers,omitempty"`
@@ -209,6 +212,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.OnBad = or(c.OnBad, OnBadFail)
 	c.MaxPixels = or(c.MaxPixels, imaging.DefaultMaxPixels)
+	c.Seek = or(c.Seek, SeekAuto)
 	c.Workers = or(c.Workers, runtime.GOMAXPROCS(0))
 	if c.Decode == DecodeImage && c.Transform == nil {
 		c.Transform = transform.List{transform.Resize{Size: transform.Size{256}}, transform.CenterCrop{Size: transform.Size{224}}}
@@ -272,6 +276,7 @@ func (c Config) Validate() error {
 		}
 	}
 	between(&faults, "workers", c.Workers, 1, 1<<12)
+	choice(&faults, "seek", c.Seek, SeekAuto, SeekOn, SeekOff)
 	if c.ReadAhead < -1 {
 		fault("read_ahead: %d; want -1 for none, 0 for the default, or bytes", c.ReadAhead)
 	}

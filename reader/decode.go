@@ -75,6 +75,7 @@ func (w *worker) mend() {
 	w.jpegs = w.reader.newDecoder()
 	for _, f := range w.flights {
 		if f.busy {
+			f.picture.job.Points, f.picture.points = nil, nil
 			w.land(f, w.imager.decodeAlone)
 		}
 	}
@@ -215,6 +216,7 @@ func (w *worker) land(f *flight, end func(*picture) error) {
 	}
 	w.picture = &f.picture
 	err := guarded(end, &f.picture)
+	w.countPoints(&f.picture)
 	if err != nil {
 		err = j.imageError(i, err)
 	}
@@ -236,6 +238,9 @@ func (w *worker) finish(j *job, i int, err error) {
 	}
 	if w.reader.wanted.image {
 		w.drop(&j.images[i])
+	}
+	if w.reader.points {
+		w.drop(&j.points[i])
 	}
 	for f := range fields {
 		w.drop(&fields[f])
@@ -406,8 +411,13 @@ func (w *worker) draw(f *flight, file []byte) (together bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if info.Format == imaging.JPEG {
+		p.points = w.pointsFor(j, f.slot, file)
+	}
 	if info.Format != imaging.JPEG || info.Coding == "progressive" || !p.head.Whole && p.head.Width*p.head.Height > largeHead {
-		return false, w.imager.decode(p, info, file)
+		err := w.imager.decode(p, info, file)
+		w.countPoints(p)
+		return false, err
 	}
 	w.imager.prepare(p, file)
 	return true, nil

@@ -79,7 +79,7 @@ func (p *pass) nextRead() (*read, *span) {
 func (p *pass) read(r *read) error {
 	err := p.load(r)
 	var apart []error
-	if damaged(err) {
+	if damaged(err) && r.stream != pointsStream {
 		apart = p.apart(r)
 	}
 	if r.after != nil {
@@ -105,7 +105,11 @@ func (p *pass) deliver(j *job, q *piece, r *read, err error) error {
 	slot := int(q.slot)
 	switch x := p.extent(j, q); {
 	case err != nil:
-		j.fail(slot, p.pieceError(j, q, err))
+		if q.field == pointsField {
+			p.counters.seek.refuse(err)
+		} else {
+			j.fail(slot, p.pieceError(j, q, err))
+		}
 		if r.lease != nil {
 			p.pool.done(r.lease)
 		}
@@ -158,8 +162,11 @@ func (p *pass) fieldName(j *job, q *piece) string {
 
 // extent is the field that q is.
 func (p *pass) extent(j *job, q *piece) *extent {
-	if q.field < 0 {
+	switch q.field {
+	case imageField:
 		return &j.images[q.slot]
+	case pointsField:
+		return &j.points[q.slot]
 	}
 	return &j.fields[int(q.slot)*len(j.names)+int(q.field)]
 }
@@ -198,7 +205,7 @@ func (p *pass) loadFrom(key fileKey, data []byte, offset int64) error {
 		return err
 	}
 	defer p.reader.files.release(f)
-	return p.readFull(p.ctx, f.file, key.shard, data, offset)
+	return p.readFull(p.ctx, f, key.shard, data, offset)
 }
 
 // readField reads a field, once more from the shard opened anew, past the cache, where
@@ -223,8 +230,13 @@ func (p *pass) fieldAgain(number int32, row *index.Row, field *index.FieldRow) (
 	return f.ReadField(fresh, row, field, nil)
 }
 
+// readerAt is what can be read at any place.
+type readerAt interface {
+	ReadAt(ctx context.Context, p []byte, off int64) (int, error)
+}
+
 // readFull fills data from offset on.
-func (p *pass) readFull(ctx context.Context, f *dataset.ShardFile, number int32, data []byte, offset int64) error {
+func (p *pass) readFull(ctx context.Context, f readerAt, number int32, data []byte, offset int64) error {
 	n, err := f.ReadAt(ctx, data, offset)
 	switch {
 	case n == len(data):

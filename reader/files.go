@@ -14,7 +14,7 @@ const maxOpen = 128
 
 // files keeps the shards that were read last open, for all passes of a reader.
 type files struct {
-	open func(ctx context.Context, shard int32) (*dataset.ShardFile, error)
+	open func(ctx context.Context, key fileKey) (openFile, error)
 
 	mu      sync.Mutex
 	entries map[fileKey]*fileEntry
@@ -23,19 +23,50 @@ type files struct {
 	closed  bool
 }
 
-// fileKey is a shard, and which of several files open on it.
+// fileKey is a shard, and which of several files open on it; pointsStream is its side
+// file.
 type fileKey struct{ shard, stream int32 }
 
+// openFile is a shard, or its side file.
+type openFile struct {
+	file   *dataset.ShardFile
+	points *dataset.SeekFile
+}
+
+func (f openFile) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
+	if f.points != nil {
+		return f.points.ReadAt(ctx, p, off)
+	}
+	return f.file.ReadAt(ctx, p, off)
+}
+
+func (f openFile) Close() error {
+	if f.points != nil {
+		return f.points.Close()
+	}
+	return f.file.Close()
+}
+
+// openFile opens a shard or its side file.
+func (r *Reader) openFile(ctx context.Context, key fileKey) (f openFile, err error) {
+	if key.stream == pointsStream {
+		f.points, err = r.setOf(int(key.shard)).data.OpenSeek(ctx, &r.split.Shards[key.shard])
+	} else {
+		f.file, err = r.openShard(ctx, key.shard)
+	}
+	return f, err
+}
+
 type fileEntry struct {
-	key   fileKey
-	file  *dataset.ShardFile
+	key fileKey
+	openFile
 	users int
 	at    *list.Element
 	ready chan struct{}
 	err   error
 }
 
-func newFiles(open func(ctx context.Context, shard int32) (*dataset.ShardFile, error)) *files {
+func newFiles(open func(ctx context.Context, key fileKey) (openFile, error)) *files {
 	return &files{open: open, entries: map[fileKey]*fileEntry{}, recent: list.New()}
 }
 
@@ -49,7 +80,7 @@ func (f *files) acquire(ctx context.Context, key fileKey) (*fileEntry, error) {
 			e.at = f.recent.PushFront(e)
 			f.entries[key] = e
 			f.mu.Unlock()
-			e.file, e.err = f.open(ctx, key.shard)
+			e.openFile, e.err = f.open(ctx, key)
 			if e.err != nil {
 				f.mu.Lock()
 				f.remove(e)
@@ -101,7 +132,7 @@ func (f *files) release(e *fileEntry) {
 	}
 	f.mu.Unlock()
 	for _, e := range old {
-		_ = e.file.Close() // it was only read
+		_ = e.Close() // it was only read
 	}
 }
 
@@ -136,7 +167,7 @@ func (f *files) close() error {
 	f.mu.Unlock()
 	var first error
 	for _, e := range old {
-		if err := e.file.Close(); err != nil && first == nil {
+		if err := e.Close(); err != nil && first == nil {
 			first = err
 		}
 	}

@@ -31,9 +31,10 @@ type job struct {
 	// names are those of the fields, sorted: the reader's wanted.names, unless nobody
 	// knows which fields there are before the samples come.
 	names []string
-	// images has the image of each slot (under DecodeImage), fields for each slot
-	// those of names.
+	// images has the image of each slot (under DecodeImage), points its seek points
+	// (under Reader.points), fields for each slot those of names.
 	images []extent
+	points []extent
 	fields []extent
 	// labelsAt is the place of the labels in the slab; tensors are what the batch
 	// shows, made by collate.
@@ -103,11 +104,16 @@ type extent struct {
 // piece is a field that is to be read for a slot.
 type piece struct {
 	shard, stream int32
-	slot, field   int32 // field -1 is the image
+	slot, field   int32 // of names, or imageField, or pointsField
 	row           int32
 	offset, size  int64
 	span          *span // that has it; nil: it is read alone
 }
+
+const (
+	imageField  = -1
+	pointsField = -2
+)
 
 // read is one read of a store, of neighbouring pieces.
 type read struct {
@@ -179,6 +185,10 @@ func (j *job) reset(number int64, n int, names []string, image bool) {
 	j.stay = j.pass.reader.wanted.stay(j.stay, names)
 	if image {
 		j.images = sized(j.images, n)
+	}
+	if j.pass.reader.points {
+		j.points = sized(j.points, n)
+		clear(j.points)
 	}
 	j.empty = sized(j.empty, n)
 	j.pieces, j.reads, j.leases = slices.Grow(j.pieces[:0], n*(len(names)+1)), j.reads[:0], j.leases[:0]

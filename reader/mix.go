@@ -86,6 +86,9 @@ func newSet(retried *retry.Store, m *index.Manifest, split string, c cache.Confi
 			sh := &sp.Shards[i]
 			s.cached.Expect(sh.Name, sh.Bytes, string(sh.Checksum))
 			s.cached.Expect(sh.Index.Name, sh.Index.Bytes, string(sh.Index.Checksum))
+			if p := sh.Seek; p != nil {
+				s.cached.Expect(p.Name, p.Bytes, string(p.Checksum))
+			}
 		}
 		st = s.cached
 	}

@@ -43,7 +43,9 @@ type Reader struct {
 	// sequential: shards can only be read from front to back; frames: what lies in a
 	// frame of theirs is decompressed together.
 	sequential, frames bool
-	shared             *compress.Frames // where frames is set
+	// points: seek points of images are read with them.
+	points bool
+	shared *compress.Frames // where frames is set
 	// canvases are Config.Transform's and Config.Tensors': one, or one for each bucket.
 	canvases  []canvas
 	poolBytes int64
@@ -171,7 +173,7 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	if err := r.divideMemory(); err != nil {
 		return nil, err
 	}
-	r.files = newFiles(r.openShard)
+	r.files = newFiles(r.openFile)
 	return r, nil
 }
 
@@ -263,6 +265,9 @@ func (r *Reader) divideMemory() error {
 	if r.ahead.bytes > 0 {
 		rows += r.split.Samples * wantBytes
 	}
+	if r.points = r.usesSeek(); r.points {
+		rows += 8 * r.split.Samples
+	}
 	whole := rows
 	r.fetchers = localFetchers
 	if r.remote() {
@@ -333,6 +338,12 @@ func (r *Reader) loadRows(ctx context.Context, number int) (packed *rows, err er
 			c.errors.Add(1)
 		}
 	}()
+	var points []int64
+	var beside sync.WaitGroup
+	if r.points && sh.Seek != nil {
+		beside.Go(func() { points = r.loadPoints(ctx, number) })
+		defer beside.Wait()
+	}
 	table, err := data.Rows(ctx, sh)
 	if errors.Is(err, shard.ErrChecksum) {
 		// What the way has spoiled may come whole the next time.
@@ -349,6 +360,10 @@ func (r *Reader) loadRows(ctx context.Context, number int) (packed *rows, err er
 	}
 	if packed, err = r.wanted.pack(table); err != nil {
 		return nil, fmt.Errorf("index %s/%s: %w", data.URL(), sh.Index.Name, err)
+	}
+	beside.Wait()
+	if packed.points = points; points == nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx) // others may still want them
 	}
 	return packed, nil
 }
@@ -424,6 +439,9 @@ func (r *Reader) Stats() Stats {
 	s.Memory.Limit = r.config.Memory
 	if r.shared != nil {
 		s.Frames = r.shared.Decoded()
+	}
+	if r.points {
+		s.Seek = c.seek.stats()
 	}
 	for i := range r.sets {
 		st := r.sets[i].retried.Stats()

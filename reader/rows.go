@@ -23,6 +23,9 @@ type rows struct {
 	// offsets and sizes of whole samples; only where a field must be parsed out of
 	// its sample.
 	offsets, sizes []int64
+	// points says where in the shard's side file the seek points of each sample's image
+	// are, as seek.Table does; nil where there are none, or they are not wanted.
+	points []int64
 }
 
 // column says where a field lies in each sample.
@@ -52,7 +55,7 @@ func (r *rows) key(row int64) []byte {
 
 // bytes is the memory the rows take.
 func (r *rows) bytes() int64 {
-	n := int64(len(r.keys)) + 12*int64(len(r.labels)) + 16*int64(len(r.offsets))
+	n := int64(len(r.keys)) + 12*int64(len(r.labels)) + 16*int64(len(r.offsets)) + 8*int64(len(r.points))
 	for _, c := range r.cols {
 		n += 20*int64(len(c.offset)) + int64(len(c.name))
 	}

@@ -214,11 +214,14 @@ func (s *scheduler) lookUp(j *job) {
 		}
 		cols := r.cols
 		if s.reader.wanted.image {
-			j.images[i] = add(&cols[0], -1)
+			j.images[i] = add(&cols[0], imageField)
 			if cols[0].name != nil {
 				j.images[i].name = cols[0].name[row]
 			}
 			cols = cols[1:]
+			if r.points != nil && j.images[i].size > 0 {
+				s.lookUpPoints(j, i, r, row)
+			}
 		}
 		for f := range names {
 			j.fields[i*len(names)+f] = add(&cols[f], int32(f))
@@ -382,7 +385,7 @@ func (s *scheduler) lend(j *job, from, to int, size int64) error {
 
 // send sends a read to the fetchers.
 func (s *scheduler) send(r *read) error {
-	if s.reader.sequential {
+	if s.reader.sequential && r.stream != pointsStream {
 		key := fileKey{r.shard, r.stream}
 		r.before, r.after = s.streams[key], make(chan struct{})
 		s.streams[key] = r.after

@@ -32,6 +32,9 @@ type Stats struct {
 	Rereads int64 `json:"rereads"`
 	Retries int64 `json:"retries"`
 	Stalls  int64 `json:"stalls"`
+	// Seek says how the seek points of images have fared; nil where there are none, or
+	// they are not used.
+	Seek *SeekStats `json:"seek,omitempty"`
 	// Cache says how Config.Cache has fared; nil without.
 	Cache *cache.Stats `json:"cache,omitempty"`
 
@@ -205,6 +208,7 @@ func (c *stageCounters) stats(goroutines int) StageStats {
 type counters struct {
 	batches, samples, skipped, substituted, rereads, ready atomic.Int64
 	index, store, decode, transform, collate               stageCounters
+	seek                                                   seekCounters
 	waiting, heldBusy                                      duration
 	memory                                                 *meter
 

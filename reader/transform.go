@@ -47,6 +47,7 @@ type picture struct {
 	head          transform.Head
 	made          imaging.Image // by the head, where that is not all
 	job           jpeg.Job
+	points        []byte // the file's seek points, if there are any
 }
 
 func newImager(c *Config, p []canvas, newDecoder func() jpegDecoder) imager {
@@ -65,7 +66,7 @@ func (m *imager) draw(p *picture, c *canvas, dst, file []byte, random augment.Ra
 	if err != nil {
 		return info, err
 	}
-	p.dst, p.width, p.height = dst, c.width, c.height
+	p.dst, p.width, p.height, p.points = dst, c.width, c.height, nil
 	if err := c.program.Draw(&p.recipe, &random, info.Width, info.Height); err != nil {
 		return info, err
 	}
@@ -117,7 +118,7 @@ func (q *aloneQueue) Done(*jpeg.Job) {}
 // prepare makes the decoder's job of a picture.
 func (m *imager) prepare(p *picture, file []byte) {
 	h := &p.head
-	p.job = jpeg.Job{Data: file, Task: h.Task, Target: m.headTarget(p)}
+	p.job = jpeg.Job{Data: file, Points: p.points, Task: h.Task, Target: m.headTarget(p)}
 	o := &p.job.Options
 	o.X, o.Y, o.Width, o.Height = h.Crop.X, h.Crop.Y, h.Crop.Width, h.Crop.Height
 	o.MaxPixels, o.Damaged = m.config.MaxPixels, jpeg.AsPillow
@@ -166,7 +167,7 @@ func (m *imager) decodeOther(p *picture, file []byte) error {
 // finish ends a picture whose JPEG is decoded.
 func (m *imager) finish(p *picture) error {
 	err := p.job.Err
-	p.job.Data = nil
+	p.job.Data, p.job.Points = nil, nil
 	if err != nil || p.head.Whole {
 		return err
 	}
@@ -196,7 +197,7 @@ func (m *imager) another(p *picture, dst, file []byte) error {
 	if w, h := p.recipe.SourceSize(); info.Width != w || info.Height != h {
 		return fmt.Errorf("it has %d x %d pixels, and the sample's image %d x %d", info.Width, info.Height, w, h)
 	}
-	p.dst = dst
+	p.dst, p.points = dst, nil
 	return m.decode(p, info, file)
 }
 
