@@ -82,7 +82,11 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 	if err != nil {
 		return err
 	}
-	defer func() { reportCache(s.err, r.Stats()) }()
+	defer func() {
+		st := r.Stats()
+		reportCache(s.err, st)
+		reportSeek(s.err, st)
+	}()
 	if err := file.end(benchEpochs(ctx, o, r, state, file, s.err)); err != nil {
 		return err
 	}
@@ -167,12 +171,26 @@ func printBench(w io.Writer, l benchLine) error {
 		busy(stages.Index), busy(stages.Store), humanize.Comma(stages.Store.Items), bytesText(stages.Store.Bytes/max(1, stages.Store.Items)), stages.Store.Goroutines,
 		busy(stages.Decode), stages.Decode.Goroutines, busy(stages.Transform), busy(stages.Collate), percent(st.Holding, st.Elapsed),
 		bytesText(st.Memory.Limit), bytesText(st.Memory.Peak))
+	if p := st.Seek; p != nil && err == nil {
+		_, err = fmt.Fprintf(w, "seek points: of %s images\n", humanize.Comma(p.Used))
+	}
 	if c := st.Cache; c != nil && err == nil {
 		_, err = fmt.Fprintf(w, "cache: %.1f%% of %s reads were hits; %s from the cache, %s from the store in %s reads; %s evicted\n",
 			100*float64(c.Hits)/float64(max(1, c.Hits+c.Misses)), humanize.Comma(c.Hits+c.Misses),
 			bytesText(c.CacheBytes), bytesText(c.OriginBytes), humanize.Comma(c.OriginReads), bytesText(c.EvictedBytes))
 	}
 	return err
+}
+
+// reportSeek says what was wrong with seek points, which is no fault of what was read.
+func reportSeek(w io.Writer, st reader.Stats) {
+	p := st.Seek
+	if p == nil || p.Refused == 0 && p.Files == 0 {
+		return
+	}
+	// That nobody hears is no reason to stop.
+	_, _ = fmt.Fprintf(w, "shardread: the seek points of %d shards, and of %d images of others, were of no use; decoded without; `shardify index --jpeg-seek` makes them anew: %s\n",
+		p.Files, p.Refused, printable(p.Error))
 }
 
 // reportCache says what was wrong with the cache, which is no fault of what was read.

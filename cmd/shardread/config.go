@@ -33,6 +33,7 @@ type configOptions struct {
 
 	shuffle, ends, decode, dtype, onBad          string
 	layout, memory, transform, window, readAhead string
+	seek                                         string
 	tensors                                      string
 	cacheSize                                    string
 	keysFrom, weights                            string
@@ -107,6 +108,7 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.DurationVar(&o.flags.Retry.Hedge, "hedge", 0, "make a read that has no answer after this time a second time (default: never)")
 		f.StringVar(&o.flags.Cache.Dir, "cache", "", "keep what is read of a remote or slow DST in this folder on a local disk, for the next epoch and all processes of the host")
 		f.StringVar(&o.cacheSize, "cache-size", "", fmt.Sprintf("the most that --cache may take: 500GB, 2TB (default %s)", humanize.Bytes(cache.DefaultMaxBytes)))
+		f.StringVar(&o.seek, "seek", "", "use the seek points of `shardify pack --jpeg-seek`: auto, on (also where each is a request of its own), off (default auto)")
 		f.BoolVar(&o.flags.SkipChecksums, "skip-checksums", false, "do not verify the checksums of fields")
 		f.IntVar(&o.flags.Workers, "workers", 0, "goroutines that decode (default: the cores)")
 		f.StringVar(&o.memory, "memory", "", "memory for batches, reads and index: 512MiB, 2GB (default: four batches, 128 MiB, the index, and up to 2 GiB to read ahead)")
@@ -222,6 +224,8 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			c.Retry.Attempts = g.Retry.Attempts
 		case "hedge":
 			c.Retry.Hedge = g.Retry.Hedge
+		case "seek":
+			c.Seek = reader.Seek(o.seek)
 		case "skip-checksums":
 			c.SkipChecksums = g.SkipChecksums
 		case "workers":

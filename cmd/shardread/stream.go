@@ -151,7 +151,11 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 		return err
 	}
 	defer r.Close()
-	defer func() { reportCache(s.err, r.Stats()) }()
+	defer func() {
+		st := r.Stats()
+		reportCache(s.err, st)
+		reportSeek(s.err, st)
+	}()
 	state, err := o.start(r, o.epoch, 0)
 	if err != nil {
 		return err
