@@ -7,25 +7,28 @@ import (
 	. "github.com/mmcloughlin/avo/reg"     //nolint:revive // and registers
 )
 
-// What imaging/jpeg/internal/entropy has in memory; lanes_amd64.go checks it.
+// What imaging/jpeg/internal/entropy has in memory; kernel_amd64.go checks it.
 const (
-	// A table's entries are followed by limit, first and symbols.
-	acBits, symbolBits = 12, 9
-	limits, firsts     = 0, 17 * 4
-	symbols            = 2 * 17 * 4
-	badLength          = 17
-
+	// codeTable
+	codeBits                 = 12
+	tableLimits              = 4 << codeBits
+	tableFirsts              = tableLimits + 17*4
+	tableSymbols             = tableFirsts + 17*4
+	tableBase, tableZero     = tableSymbols + 256 + 8, tableSymbols + 256 + 12
+	badLength                = 17
+	entryEscape, entryIsStop = 1 << 7, 1 << 8
 	// context
-	ctxOrder, ctxDone, ctxLane, laneSize = 0, 64, 96, 96
-	// lane
-	laneAcc, laneP, laneLimit, laneOut, laneLast, laneLeft = 0, 8, 16, 24, 32, 40
-	laneDesc, laneAC, lanePred, laneFresh, laneBad         = 48, 56, 64, 80, 84
-	// desc
-	descNext, descDC, descAC, descOut, descLast, descStep, descLastStep, descPred = 0, 8, 16, 24, 32, 40, 48, 56
+	ctxOrder, ctxDone, ctxLane, laneSize                                 = 0, 256, 288, 64
+	laneAcc, laneBits, laneTable, laneP, laneLimit, laneBad, laneScratch = 0, 8, 16, 24, 32, 40, 48
+	// A raw block: its first half, the table that decodes what follows DC, its
+	// second half, the table of the next block.
+	rawHalf, rawTable = 80, 64
+	// target
+	targetOut, targetStep, targetPred, targetSize = 0, 8, 16, 24
 )
 
 // lookups is how many times each lane looks up between two refills of its bits: a
-// refill leaves at least 57.
+// refill leaves at least 56.
 const lookups = 4
 
 func huffman(g *gen) {
@@ -33,339 +36,196 @@ func huffman(g *gen) {
 		k := &lanes{gen: g, n: n}
 		k.generate()
 	}
+	finishAVX2(g)
+	unstuffAVX2(g)
 }
 
-// lanes makes the kernel of n lanes. A lane has two values in registers always: acc,
-// the number of bits used since its pointer p in the lowest byte and the zigzag
-// index in the next, so that adding a table entry adds to both; and bits, the next
-// bits at the top. The rest has a register where there is one left, or its place in
-// the lane's copy on the stack.
+// lanes makes the kernel of n lanes. It has no branch for the end of a block, which
+// no processor could predict: a lane goes from table to table, from DC's to AC's to
+// the next block's DC's, by conditional moves. What is left to mispredict are
+// escapes.
+//
+// A lane has three values in registers. acc has, from the lowest bit, in 8 bits how
+// many bits were used since the last refill (63 less that many are left), in 8 bits
+// the zigzag index plus 1, and above the address where the lane's output is, so that
+// adding a table entry adds to the first two. bits has the next bits at the top.
+// table is the table.
+//
+// The output is raw blocks in the order of the stream: coefficients, DC as a
+// difference, and beside them the tables.
 type lanes struct {
 	*gen
-	n              int
-	frame          Mem
-	acc, bits      []GPPhysical
-	out, ac        []GPPhysical // nil: on the stack
-	shift          GPPhysical   // 64-acBits, or nil
-	t1, t2, t3, t4 GPPhysical
+	n                int
+	frame            Mem
+	acc, bits, table []GPPhysical
+	t1, t2, t3       GPPhysical
 }
 
-func (k *lanes) allocate() {
-	accs := []GPPhysical{RAX, RBX, RCX, RDX}
-	k.acc = accs[:k.n]
-	free := append([]GPPhysical{R8, R9, R10, R11, R12, R13, R14, R15}, accs[k.n:]...)
-	take := func() GPPhysical {
-		if len(free) == 0 {
-			return nil
-		}
-		r := free[0]
-		free = free[1:]
-		return r
-	}
-	k.t1, k.t2 = RSI, RDI // t2 without REX, for moves from AH
-	for range k.n {
-		k.bits = append(k.bits, take())
-	}
-	k.t3, k.t4, k.shift = take(), take(), take()
-	for range k.n {
-		k.out = append(k.out, take())
-	}
-	for range k.n {
-		k.ac = append(k.ac, take())
-	}
-}
-
-// at is memory of the frame; of lane i's copy for field.
-func (k *lanes) at(offset int) Mem { return k.frame.Offset(offset) }
-
-func (k *lanes) lane(i, field int) Mem { return k.at(ctxLane + i*laneSize + field) }
-
-// order is the place of the coefficient with the zigzag index in r.
-func (k *lanes) order(r Register) Mem { return k.at(ctxOrder).Idx(r, 1) }
+func (k *lanes) lane(i, field int) Mem { return k.frame.Offset(ctxLane + i*laneSize + field) }
 
 func high(acc GPPhysical) Register {
 	return map[GPPhysical]Register{RAX: AH, RBX: BH, RCX: CH, RDX: DH}[acc]
 }
 
-func (k *lanes) loadAC(i int, t GPPhysical) GPPhysical {
-	if k.ac[i] != nil {
-		return k.ac[i]
-	}
-	k.MOVQ(k.lane(i, laneAC), t)
-	return t
+// refill fills lane i's bits up to at least 56. It uses t1 and t2.
+func (k *lanes) refill(i int) {
+	acc, bits, t1, t2 := k.acc[i], k.bits[i], k.t1, k.t2
+	k.MOVQ(k.lane(i, laneP), t1)
+	k.MOVQ(at(t1, 0), t2)
+	k.BSWAPQ(t2)
+	// Below the 63-used bits that are left; shifts take the count modulo 64.
+	k.MOVQ(acc, t1)
+	k.NOTQ(t1)
+	k.SHRXQ(t1, t2, t2)
+	k.ORQ(t2, bits)
+	k.MOVBLZX(acc.As8(), t1.As32())
+	k.SHRL(U8(3), t1.As32())
+	k.ADDQ(k.lane(i, laneP), t1)
+	k.CMPQ(t1, k.lane(i, laneLimit))
+	k.CMOVQHI(k.lane(i, laneLimit), t1)
+	k.MOVQ(t1, k.lane(i, laneP))
+	k.ANDQ(I32(-0xf9), acc)
 }
-
-func (k *lanes) loadOut(i int, t GPPhysical) GPPhysical {
-	if k.out[i] != nil {
-		return k.out[i]
-	}
-	k.MOVQ(k.lane(i, laneOut), t)
-	return t
-}
-
-// refill moves p on by the whole bytes used, and loads bits from there. mask keeps
-// what of acc shall stay: less than 8 bits used, and the zigzag index if it matters.
-// A block begins no further than the limit.
-func (k *lanes) refill(i int, t GPPhysical, mask uint32, limit bool) {
-	acc, bits := k.acc[i], k.bits[i]
-	k.MOVBLZX(acc.As8(), t.As32())
-	k.SHRL(U8(3), t.As32())
-	k.ADDQ(k.lane(i, laneP), t)
-	if limit {
-		k.CMPQ(t, k.lane(i, laneLimit))
-		k.CMOVQHI(k.lane(i, laneLimit), t)
-	}
-	k.MOVQ(t, k.lane(i, laneP))
-	k.ANDL(U32(mask), acc.As32())
-	k.MOVQ(at(t, 0), bits)
-	k.BSWAPQ(bits)
-	k.SHLXQ(acc, bits, bits)
-}
-
-const (
-	bitsOnly  = 7
-	bitsAndK  = 0xff07
-	wholeK    = 63 << 8
-	endOfK    = 128 << 8
-	escapeOfK = 64 << 8
-)
 
 // lookUp decodes one coefficient of lane i, the j-th since the refill.
 func (k *lanes) lookUp(i, j int) {
 	id := fmt.Sprintf("_%d_%d", i, j)
-	acc, bits, t1, t2, t3 := k.acc[i], k.bits[i], k.t1, k.t2, k.t3
-	if k.shift != nil {
-		k.SHRXQ(k.shift, bits, t1)
-	} else {
-		k.MOVQ(bits, t1)
-		k.SHRQ(U8(64-acBits), t1)
-	}
-	table := k.loadAC(i, t3)
+	acc, bits, table, t1, t2, t3 := k.acc[i], k.bits[i], k.table[i], k.t1, k.t2, k.t3
+	k.MOVQ(bits, t1)
+	k.SHRQ(U8(64-codeBits), t1)
 	k.MOVWLZX(atx(table, t1, 4, 0), t2.As32())
 	k.MOVWLZX(atx(table, t1, 4, 2), t1.As32())
+	k.TESTB(t2.As8(), t2.As8())
+	k.JMI(LabelRef("escape" + id))
 	k.SHLXQ(t2, bits, bits)
-	k.ADDL(t2.As32(), acc.As32())
-	k.CMPL(acc.As32(), U32(wholeK))
-	k.JCC(LabelRef("end" + id))
+	k.ADDQ(t2, acc)
+	// Store the value, in t1.
+	k.Label("value" + id)
 	k.MOVBLZX(high(acc), t2.As32())
-	k.MOVBLZX(k.order(t2), t2.As32())
-	k.MOVW(t1.As16(), atx(k.loadOut(i, t3), t2, 2, 0))
-	k.Label("back" + id)
+	k.MOVQ(acc, t3)
+	k.SHRQ(U8(16), t3)
+	k.MOVBLZX(k.frame.Offset(ctxOrder).Idx(t2, 1), t2.As32())
+	k.MOVW(t1.As16(), atx(t3, t2, 2, -rawHalf))
+	// If that was DC, or the block's last one: index 1 again, the next half, and
+	// its table.
+	k.MOVQ(acc, t1)
+	k.ANDQ(I32(-0xff01), t1)
+	k.LEAQ(at(t1, rawHalf<<16|1<<8), t1)
+	k.TESTL(U32(0xc000), acc.As32())
+	k.CMOVQNE(t1, acc)
+	k.CMOVQNE(at(t3, rawTable), table)
 }
 
-// extend makes the value in t3 of the size bits at the top of lane i's, and takes
-// them. It uses t.
-func (k *lanes) extend(i int, t, size GPPhysical) {
-	bits, v := k.bits[i], k.t3
-	k.MOVQ(bits, v)
-	k.SHRQ(U8(1), v)
-	k.MOVL(size.As32(), t.As32())
-	k.XORL(U8(63), t.As32())
-	k.SHRXQ(t, v, v)
-	k.MOVQ(I32(-1), t)
-	k.SHLXQ(size, t, t)
-	k.INCQ(t)
-	k.ADDQ(v, t)
+// escape is where a look-up leads that is not enough.
+func (k *lanes) escape(i, j int) {
+	id := fmt.Sprintf("_%d_%d", i, j)
+	acc, bits, table, t1, t2, t3 := k.acc[i], k.bits[i], k.table[i], k.t1, k.t2, k.t3
+	// Do the bits left suffice, after up to 31?
+	refill := 31+(lookups-1-j)*codeBits > 56
+	k.Label("escape" + id)
+	k.TESTL(U32(entryIsStop), t2.As32())
+	k.JNE(LabelRef(fmt.Sprintf("stop_%d", i)))
+	k.MOVQ(t1, t3)
+	k.refill(i)
+	k.MOVQ(t3, t1)
+	k.TESTL(t1.As32(), t1.As32())
+	k.JEQ(LabelRef("long" + id))
+
+	// t1 is symbol | length<<8.
+	k.Label("symbol" + id)
+	k.MOVL(t1.As32(), t2.As32())
+	k.SHRL(U8(8), t2.As32())
+	k.SHLXQ(t2, bits, bits)
+	k.ADDQ(t2, acc)
+	k.ANDL(U32(255), t1.As32())
+	k.JEQ(LabelRef("zero" + id))
+	k.MOVL(t1.As32(), t2.As32())
+	k.SHRL(U8(4), t2.As32())
+	k.ADDL(at(table, tableBase), t2.As32())
+	k.SHLL(U8(8), t2.As32())
+	k.ADDQ(t2, acc)
+	k.ANDL(U32(15), t1.As32())
+	k.ADDQ(t1, acc)
+	// The value of t1 bits: with a leading 0 it is negative.
+	k.MOVQ(bits, t2)
+	k.SHRQ(U8(1), t2)
+	k.MOVL(t1.As32(), t3.As32())
+	k.XORL(U8(63), t3.As32())
+	k.SHRXQ(t3, t2, t2)
+	k.MOVQ(I32(-1), t3)
+	k.SHLXQ(t1, t3, t3)
+	k.INCQ(t3)
+	k.ADDQ(t2, t3)
 	k.TESTQ(bits, bits)
-	k.CMOVQPL(t, v)
-	k.SHLXQ(size, bits, bits)
-}
+	k.CMOVQPL(t3, t2)
+	k.SHLXQ(t1, bits, bits)
+	k.MOVL(t2.As32(), t1.As32())
+	if refill {
+		k.MOVQ(t1, t3)
+		k.refill(i)
+		k.MOVQ(t3, t1)
+	}
+	k.JMP(LabelRef("value" + id))
 
-// long finds the code at the top of lane i's bits in the table whose limits are at
-// offset from t3; it is longer than min. t2 gets symbol | length<<8, t1 and t4 are
-// used. It goes on at back, with symbol 0 and badLength if there is no such code.
-func (k *lanes) long(i int, id string, offset, min int, back string) {
-	t1, t2, t3, t4 := k.t1, k.t2, k.t3, k.t4
-	k.MOVQ(k.bits[i], t2)
-	k.SHRQ(U8(48), t2)
-	k.MOVL(U32(min), t4.As32())
+	k.Label("zero" + id)
+	k.MOVL(at(table, tableZero), t2.As32())
+	k.SHLL(U8(8), t2.As32())
+	k.ADDQ(t2, acc)
+	if refill {
+		k.refill(i)
+	}
+	k.XORL(t1.As32(), t1.As32())
+	k.JMP(LabelRef("value" + id))
+
+	// A code longer than codeBits: by comparison with the largest of each length.
 	k.Label("long" + id)
-	k.INCL(t4.As32())
-	k.CMPL(t4.As32(), U8(badLength))
+	k.MOVQ(bits, t2)
+	k.SHRQ(U8(48), t2)
+	k.MOVL(U32(codeBits), t3.As32())
+	k.Label("longer" + id)
+	k.INCL(t3.As32())
+	k.CMPL(t3.As32(), U8(badLength))
 	k.JEQ(LabelRef("bad" + id))
-	k.CMPL(t2.As32(), atx(t3, t4, 4, offset+limits))
-	k.JCC(LabelRef("long" + id))
+	k.CMPL(t2.As32(), atx(table, t3, 4, tableLimits))
+	k.JCC(LabelRef("longer" + id))
 	k.MOVL(U32(16), t1.As32())
-	k.SUBL(t4.As32(), t1.As32())
+	k.SUBL(t3.As32(), t1.As32())
 	k.SHRXL(t1.As32(), t2.As32(), t2.As32())
-	k.ADDL(atx(t3, t4, 4, offset+firsts), t2.As32())
+	k.ADDL(atx(table, t3, 4, tableFirsts), t2.As32())
 	k.ANDL(U32(255), t2.As32())
-	k.MOVBLZX(atx(t3, t2, 1, offset+symbols), t2.As32())
-	k.SHLL(U8(8), t4.As32())
-	k.ORL(t4.As32(), t2.As32())
-	k.JMP(LabelRef(back))
+	k.MOVBLZX(atx(table, t2, 1, tableSymbols), t1.As32())
+	k.SHLL(U8(8), t3.As32())
+	k.ORL(t3.As32(), t1.As32())
+	k.JMP(LabelRef("symbol" + id))
 	k.Label("bad" + id)
 	k.MOVL(U32(1), k.lane(i, laneBad))
-	k.MOVL(U32(badLength<<8), t2.As32())
-	k.JMP(LabelRef(back))
-}
-
-// block begins the next block of lane i: clears it and decodes its DC coefficient.
-// It goes on at back, with the bits refilled if the look-ups that are left need it.
-func (k *lanes) block(i int, id, back string, refill bool) {
-	acc, bits, t1, t2, t3, t4 := k.acc[i], k.bits[i], k.t1, k.t2, k.t3, k.t4
-	k.refill(i, t1, bitsOnly, true)
-	k.MOVQ(k.lane(i, laneDesc), t1)
-	k.MOVQ(at(t1, descNext), t1)
-	k.MOVQ(t1, k.lane(i, laneDesc))
-	if k.ac[i] != nil {
-		k.MOVQ(at(t1, descAC), k.ac[i])
-	} else {
-		k.MOVQ(at(t1, descAC), t2)
-		k.MOVQ(t2, k.lane(i, laneAC))
-	}
-	// Where the block and its last index are, and where its next will be.
-	k.MOVQ(at(t1, descLast), t2)
-	k.MOVQ(t2, k.lane(i, laneLast))
-	k.ADDQ(at(t1, descLastStep), t2)
-	k.MOVQ(t2, at(t1, descLast))
-	out := k.out[i]
-	if out == nil {
-		out = t2
-	}
-	k.MOVQ(at(t1, descOut), out)
-	k.MOVQ(at(t1, descStep), t4)
-	k.ADDQ(out, t4)
-	k.MOVQ(t4, at(t1, descOut))
-	if k.out[i] == nil {
-		k.MOVQ(out, k.lane(i, laneOut))
-	}
-	for z := 0; z < 128; z += 32 {
-		k.VMOVDQU(Y15, at(out, z))
-	}
-	k.MOVQ(at(t1, descDC), t3)
-	k.MOVQ(bits, t2)
-	k.SHRQ(U8(64-symbolBits), t2)
-	k.MOVWLZX(atx(t3, t2, 2, 0), t2.As32())
-	k.TESTL(t2.As32(), t2.As32())
-	k.JEQ(LabelRef("dclong" + id))
-	k.Label("dc" + id)
-	// t2 is symbol | length<<8.
-	k.MOVL(t2.As32(), t1.As32())
-	k.SHRL(U8(8), t1.As32())
-	k.SHLXQ(t1, bits, bits)
-	k.ADDL(t1.As32(), acc.As32())
-	k.ANDL(U32(255), t2.As32())
-	k.ADDL(t2.As32(), acc.As32())
-	k.extend(i, t4, t2)
-	k.MOVQ(k.lane(i, laneDesc), t1)
-	k.MOVQ(at(t1, descPred), t1)
-	pred := k.lane(i, lanePred).Idx(t1, 4)
-	k.ADDL(pred, t3.As32())
-	k.MOVL(t3.As32(), pred)
-	k.MOVW(t3.As16(), at(k.loadOut(i, t2), 0))
-	if refill {
-		k.refill(i, t1, bitsOnly, false)
-	}
-	k.JMP(LabelRef(back))
-	k.Label("dclong" + id)
-	k.long(i, "dc"+id, 2<<symbolBits, symbolBits, "dc"+id)
-}
-
-// end is where a look-up leads that was the last of its block, or an escape.
-func (k *lanes) end(i, j int) {
-	id := fmt.Sprintf("_%d_%d", i, j)
-	acc, bits, t1, t2, t3 := k.acc[i], k.bits[i], k.t1, k.t2, k.t3
-	// Do the bits left suffice after 32 for a DC coefficient, or 31 for an escape?
-	refill := 32+(lookups-1-j)*acBits > 57
-	back := "back" + id
-	if j == lookups-1 && i == k.n-1 {
-		back, refill = "loop", false
-	}
-	k.Label("end" + id)
-	k.TESTL(U32(255), t2.As32())
-	k.JEQ(LabelRef("escape" + id))
-
-	// t1 is the last coefficient's value, 0 at an end of block.
-	k.Label("done" + id)
-	out := k.loadOut(i, t3)
-	k.MOVBLZX(k.at(ctxOrder+63), t2.As32())
-	k.MOVW(t1.As16(), atx(out, t2, 2, 0))
-	k.MOVBLZX(high(acc), t2.As32())
-	k.MOVL(U32(63), t1.As32())
-	k.CMPL(t2.As32(), U32(endOfK>>8))
-	k.CMOVLCS(t1.As32(), t2.As32())
-	k.ANDL(U32(63), t2.As32())
-	k.MOVQ(k.lane(i, laneLast), t3)
-	k.MOVB(t2.As8L(), at(t3, 0))
-	k.SUBQ(U8(1), k.lane(i, laneLeft))
-	k.JEQ(LabelRef(fmt.Sprintf("exit_%d", i)))
-	k.block(i, id, back, refill)
-
-	k.Label("escape" + id)
-	k.SUBL(U32(escapeOfK), acc.As32())
-	k.refill(i, t2, bitsAndK, false)
-	k.MOVL(t1.As32(), t2.As32())
-	k.TESTL(t2.As32(), t2.As32())
-	k.JEQ(LabelRef("aclong" + id))
-	k.Label("ac" + id)
-	// t2 is symbol | length<<8.
-	k.MOVL(t2.As32(), t1.As32())
-	k.SHRL(U8(8), t1.As32())
-	k.SHLXQ(t1, bits, bits)
-	k.ADDL(t1.As32(), acc.As32())
-	k.MOVL(t2.As32(), t1.As32())
-	k.ANDL(U32(255), t1.As32())
-	k.JEQ(LabelRef("acend" + id))
-	k.ANDL(U32(15), t2.As32())
-	k.ADDL(t2.As32(), acc.As32())
-	k.SHRL(U8(4), t1.As32())
-	k.INCL(t1.As32())
-	k.SHLL(U8(8), t1.As32())
-	k.ADDL(t1.As32(), acc.As32())
-	k.extend(i, t1, t2)
-	k.MOVL(t3.As32(), t1.As32())
-	k.CMPL(acc.As32(), U32(wholeK))
-	k.JCC(LabelRef("done" + id))
-	k.MOVBLZX(high(acc), t2.As32())
-	k.MOVBLZX(k.order(t2), t2.As32())
-	k.MOVW(t1.As16(), atx(k.loadOut(i, t3), t2, 2, 0))
-	if refill {
-		k.refill(i, t2, bitsAndK, false)
-	}
-	k.JMP(LabelRef(back))
-	k.Label("acend" + id)
-	k.ADDL(U32(endOfK), acc.As32())
-	k.JMP(LabelRef("done" + id))
-	k.Label("aclong" + id)
-	if table := k.loadAC(i, t3); table != t3 {
-		k.MOVQ(table, t3)
-	}
-	k.long(i, "ac"+id, 4<<acBits, acBits, "ac"+id)
+	k.MOVL(U32(badLength<<8), t1.As32())
+	k.JMP(LabelRef("symbol" + id))
 }
 
 func (k *lanes) generate() {
-	k.allocate()
+	k.acc = []GPPhysical{RAX, RBX, RCX, RDX}[:k.n]
+	k.bits = []GPPhysical{R8, R9, R10, R11}[:k.n]
+	k.table = []GPPhysical{R12, R13, R14, R15}[:k.n]
+	k.t1, k.t2, k.t3 = RSI, RDI, RBP // t2 without REX, for moves from AH
 	name := fmt.Sprintf("lanes%d", k.n)
-	k.function(name, "func(c *uint8)", fmt.Sprintf("%s goes on in %d lanes of the context at c until one of them has no blocks left.", name, k.n))
+	k.function(name, "func(c *uint8)", fmt.Sprintf("%s goes on in %d lanes of the context at c until one of them stops.", name, k.n))
 	size := ctxLane + k.n*laneSize
-	k.frame = k.AllocLocal((size + 31) &^ 31)
+	k.frame = k.AllocLocal(size)
 	c := k.load("c", RSI)
 	for o := 0; o < size; o += 32 {
 		k.VMOVDQU(at(c, o), Y0)
-		k.VMOVDQU(Y0, k.at(o))
+		k.VMOVDQU(Y0, k.frame.Offset(o))
 	}
-	k.VPXOR(Y15, Y15, Y15)
-	if k.shift != nil {
-		k.MOVQ(U32(64-acBits), k.shift)
-	}
+	k.VZEROUPPER()
 	for i := range k.n {
-		k.MOVL(k.lane(i, laneAcc), k.acc[i].As32())
-		if k.out[i] != nil {
-			k.MOVQ(k.lane(i, laneOut), k.out[i])
-		}
-		if k.ac[i] != nil {
-			k.MOVQ(k.lane(i, laneAC), k.ac[i])
-		}
-	}
-	for i := range k.n {
-		k.CMPL(k.lane(i, laneFresh), U8(0))
-		k.JNE(LabelRef(fmt.Sprintf("fresh_%d", i)))
-		k.Label(fmt.Sprintf("begin_%d", i))
+		k.MOVQ(k.lane(i, laneAcc), k.acc[i])
+		k.MOVQ(k.lane(i, laneBits), k.bits[i])
+		k.MOVQ(k.lane(i, laneTable), k.table[i])
 	}
 	k.Label("loop")
 	for i := range k.n {
-		k.refill(i, k.t1, bitsAndK, false)
+		k.refill(i)
 	}
 	for j := range lookups {
 		for i := range k.n {
@@ -375,32 +235,101 @@ func (k *lanes) generate() {
 	k.JMP(LabelRef("loop"))
 	for i := range k.n {
 		for j := range lookups {
-			k.end(i, j)
+			k.escape(i, j)
 		}
-		k.Label(fmt.Sprintf("fresh_%d", i))
-		k.MOVL(U32(0), k.lane(i, laneFresh))
-		k.block(i, fmt.Sprintf("_%d", i), fmt.Sprintf("begin_%d", i), false)
-	}
-	for i := range k.n {
-		k.Label(fmt.Sprintf("exit_%d", i))
-		k.MOVQ(U32(uint32(i)), k.at(ctxDone))
+		k.Label(fmt.Sprintf("stop_%d", i))
+		k.MOVQ(U32(uint32(i)), k.frame.Offset(ctxDone))
 		k.JMP(LabelRef("exit"))
 	}
 	k.Label("exit")
 	for i := range k.n {
-		k.MOVL(k.acc[i].As32(), k.lane(i, laneAcc))
-		if k.out[i] != nil {
-			k.MOVQ(k.out[i], k.lane(i, laneOut))
-		}
-		if k.ac[i] != nil {
-			k.MOVQ(k.ac[i], k.lane(i, laneAC))
-		}
+		k.MOVQ(k.acc[i], k.lane(i, laneAcc))
+		k.MOVQ(k.bits[i], k.lane(i, laneBits))
+		k.MOVQ(k.table[i], k.lane(i, laneTable))
 	}
 	c = k.load("c", RSI)
 	for o := ctxDone; o < size; o += 32 {
-		k.VMOVDQU(k.at(o), Y0)
+		k.VMOVDQU(k.frame.Offset(o), Y0)
 		k.VMOVDQU(Y0, at(c, o))
 	}
 	k.VZEROUPPER()
 	k.RET()
+}
+
+// finishAVX2 brings raw blocks to their places.
+func finishAVX2(g *gen) {
+	g.function("finishAVX2", "func(raw, targets *uint8, pred *int32, slots, mcus int)",
+		"finishAVX2 moves the raw blocks of so many MCUs to their targets, adds up DC, and clears the raw ones.")
+	raw, targets, pred, slots, mcus := g.load("raw", RSI), g.load("targets", R8), g.load("pred", R9), g.load("slots", R10), g.load("mcus", R11)
+	g.VPXOR(Y15, Y15, Y15)
+	g.Label("mcu")
+	target, left := RDI, RCX
+	g.MOVQ(targets, target)
+	g.MOVQ(slots, left)
+	g.Label("slot")
+	out, step, sum := RAX, RBX, RDX
+	g.MOVQ(at(target, targetOut), out)
+	g.MOVQ(at(target, targetStep), step)
+	g.ADDQ(out, step)
+	g.MOVQ(step, at(target, targetOut))
+	g.MOVQ(at(target, targetPred), step)
+	g.MOVWLSX(at(raw, 0), sum.As32())
+	g.ADDL(atx(pred, step, 4, 0), sum.As32())
+	g.MOVL(sum.As32(), atx(pred, step, 4, 0))
+	for i, from := range []int{0, 32, rawHalf, rawHalf + 32} {
+		g.VMOVDQU(at(raw, from), ymm[i])
+	}
+	for i, from := range []int{0, 32, rawHalf, rawHalf + 32} {
+		g.VMOVDQU(Y15, at(raw, from))
+		g.VMOVDQU(ymm[i], at(out, 32*i))
+	}
+	g.MOVW(sum.As16(), at(out, 0))
+	g.ADDQ(I32(2*rawHalf), raw)
+	g.ADDQ(I32(targetSize), target)
+	g.SUBQ(U8(1), left)
+	g.JNE(LabelRef("slot"))
+	g.SUBQ(U8(1), mcus)
+	g.JNE(LabelRef("mcu"))
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// unstuffAVX2 copies 32 bytes at a time, and goes on behind each FF.
+func unstuffAVX2(g *gen) {
+	g.function("unstuffAVX2", "func(dst, src *uint8, n int) (written, read int)",
+		"unstuffAVX2 copies src without the 00 behind each FF, as long as more than 32 of its n bytes are left, and up to an FF without a 00. It writes up to 31 bytes beyond what it has written.")
+	dst, src, end := g.load("dst", RDI), g.load("src", RSI), g.load("n", RDX)
+	to, from, mask := R8, R9, RAX
+	g.MOVQ(dst, to)
+	g.MOVQ(src, from)
+	g.LEAQ(atx(src, end, 1, -33), end)
+	g.VPCMPEQB(Y1, Y1, Y1)
+	g.Label("loop")
+	g.CMPQ(from, end)
+	g.JHI(LabelRef("done"))
+	g.VMOVDQU(at(from, 0), Y0)
+	g.VPCMPEQB(Y0, Y1, Y2)
+	g.VPMOVMSKB(Y2, mask.As32())
+	g.VMOVDQU(Y0, at(to, 0))
+	g.TESTL(mask.As32(), mask.As32())
+	g.JNE(LabelRef("ff"))
+	g.ADDQ(I32(32), from)
+	g.ADDQ(I32(32), to)
+	g.JMP(LabelRef("loop"))
+	g.Label("ff")
+	g.BSFL(mask.As32(), mask.As32())
+	g.ADDQ(mask, from)
+	g.ADDQ(mask, to)
+	g.CMPB(at(from, 1), U8(0))
+	g.JNE(LabelRef("done"))
+	g.ADDQ(I32(2), from)
+	g.INCQ(to)
+	g.JMP(LabelRef("loop"))
+	g.Label("done")
+	g.SUBQ(dst, to)
+	g.SUBQ(src, from)
+	g.Store(to, g.ReturnIndex(0))
+	g.Store(from, g.ReturnIndex(1))
+	g.VZEROUPPER()
+	g.RET()
 }

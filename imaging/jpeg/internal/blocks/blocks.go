@@ -80,16 +80,13 @@ type Window struct{ X0, Y0, X1, Y1 int }
 // Plane is the part of one component that a strip holds.
 //
 // The block in column x and row y of the strip (both count from its first block)
-// has its coefficients at Coef[64*(y*Stride+x):][:64], and Last[y*Stride+x] is the
-// zigzag index of its last coefficient that may be other than zero: those behind
-// are zero, and a 0 says that only DC, if anything, is there. All 64 are written.
+// has its coefficients at Coef[64*(y*Stride+x):][:64]; all 64 are written.
 //
 // Coef is aligned to 64 bytes and Stride is even; the blocks that it counts beyond
 // the strip's width may be read, and hold anything, as may one row's worth of
 // padding: Coef holds at least 64*Stride*rows values.
 type Plane struct {
 	Coef   []int16
-	Last   []uint8
 	Stride int // blocks
 }
 
@@ -171,7 +168,6 @@ func Natural(dst *[64]int16, block []int16) {
 // image to image. Its zero value is ready.
 type Memory struct {
 	coef []int16
-	last []uint8
 }
 
 // Shape gives s planes for the window, in m's memory, and room for rows rows of
@@ -188,15 +184,10 @@ func (m *Memory) Shape(s *Strip, f *Frame, w Window, rows int) {
 	}
 	blocks += s.Plane[f.N-1].Stride // for Crop
 	m.coef = coefs(m.coef, 64*blocks)
-	if blocks > cap(m.last) {
-		m.last = make([]uint8, blocks)
-	}
-	m.last = m.last[:blocks]
 	at := 0
 	for c := range f.N {
 		n := s.Plane[c].Stride * rows * f.Component[c].V
 		s.Plane[c].Coef = m.coef[64*at : 64*(at+n)]
-		s.Plane[c].Last = m.last[at : at+n]
 		at += n
 	}
 }
@@ -207,7 +198,7 @@ func (s *Strip) Crop(f *Frame, w Window) {
 		p, k := &s.Plane[c], &f.Component[c]
 		at := (w.Y0-s.Y0)*k.V*p.Stride + (w.X0-s.X0)*k.H
 		end := at + (w.Y1-w.Y0)*k.V*p.Stride // in the last row, beyond the plane
-		p.Coef, p.Last = p.Coef[64*at:64*end], p.Last[at:end]
+		p.Coef = p.Coef[64*at : 64*end]
 	}
 	s.Window = w
 }
@@ -223,7 +214,4 @@ func coefs(s []int16, n int) []int16 {
 }
 
 // Clear makes all coefficients of the strip zero.
-func (m *Memory) Clear() {
-	clear(m.coef)
-	clear(m.last)
-}
+func (m *Memory) Clear() { clear(m.coef) }

@@ -36,6 +36,7 @@ type Decoder struct {
 
 	window  blocks.Window
 	several bool // the coefficients come in several scans
+	serial  int  // of the scan
 	main    strand
 
 	// With entries, the rows of MCUs that are being decoded, of which the one of
@@ -55,6 +56,7 @@ type Decoder struct {
 	bits, bitsBefore [blocks.MaxComponents][64]int8
 	good             int
 	dc               []int16
+	last             [blocks.MaxComponents][]uint8 // see slot
 }
 
 // Begin starts to decode the coefficients of a window, which must not be empty and
@@ -196,6 +198,7 @@ func (d *Decoder) sequential() error {
 		return err
 	}
 	t := &d.main
+	d.serial++
 	n := 0
 	for i := range d.scan.n {
 		h, v := d.blocksOf(i)
@@ -212,7 +215,7 @@ func (d *Decoder) sequential() error {
 		}
 		b := slot{
 			dc:   d.tables.dc.get(dc, buildDC),
-			ac:   d.tables.ac.get(ac, (*acTable).build),
+			ac:   d.tables.ac.get(ac, buildAC),
 			pred: uint8(i),
 		}
 		if b.dc == nil || b.ac == nil {
@@ -221,7 +224,7 @@ func (d *Decoder) sequential() error {
 		for range h * v {
 			t.lay.slot[n] = b
 			t.waste.slot[n] = b
-			t.waste.slot[n].coef, t.waste.slot[n].last = t.coef[64*n:64*n+64], t.last[n:n+1]
+			t.waste.slot[n].coef = t.coef[64*n : 64*n+64]
 			n++
 		}
 	}
@@ -229,8 +232,6 @@ func (d *Decoder) sequential() error {
 	t.wide, _ = d.mcus()
 	return nil
 }
-
-func buildDC(t *symbolTable, def []byte) bool { return t.build(def, true) }
 
 // table returns the definition of a Huffman table. Sequential files may leave the
 // standard's own away (Motion JPEG does).
@@ -263,6 +264,14 @@ func (d *Decoder) whole(w blocks.Window) error {
 	x, y := d.Frame.MCUs()
 	d.memory.Shape(&d.strip, &d.Frame, blocks.Window{X1: x, Y1: y}, y)
 	d.memory.Clear()
+	for c := range d.Frame.N {
+		n := len(d.strip.Plane[c].Coef) / 64
+		if cap(d.last[c]) < n {
+			d.last[c] = make([]uint8, n)
+		}
+		d.last[c] = d.last[c][:n]
+		clear(d.last[c])
+	}
 	for c := range d.bits {
 		d.bits[c], d.bitsBefore[c] = unknown, unknown
 	}

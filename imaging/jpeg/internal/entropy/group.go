@@ -108,6 +108,7 @@ func (g *Group) ready(t *strand) bool {
 	}
 	for j := g.n - 1; j >= 0; j-- {
 		if g.lane[j].d == o.d {
+			g.kernel.drop(j)
 			g.remove(j)
 		}
 	}

@@ -5,930 +5,8 @@
 #include "textflag.h"
 
 // func lanes1(c *uint8)
-// Requires: AVX, AVX2, BMI2, CMOV
-TEXT ·lanes1(SB), NOSPLIT, $192-8
-	MOVQ    c+0(FP), SI
-	VMOVDQU (SI), Y0
-	VMOVDQU Y0, (SP)
-	VMOVDQU 32(SI), Y0
-	VMOVDQU Y0, 32(SP)
-	VMOVDQU 64(SI), Y0
-	VMOVDQU Y0, 64(SP)
-	VMOVDQU 96(SI), Y0
-	VMOVDQU Y0, 96(SP)
-	VMOVDQU 128(SI), Y0
-	VMOVDQU Y0, 128(SP)
-	VMOVDQU 160(SI), Y0
-	VMOVDQU Y0, 160(SP)
-	VPXOR   Y15, Y15, Y15
-	MOVQ    $0x00000034, R11
-	MOVL    96(SP), AX
-	MOVQ    120(SP), R12
-	MOVQ    152(SP), R13
-	CMPL    176(SP), $0x00
-	JNE     fresh_0
-
-begin_0:
-loop:
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	SHRXQ   R11, R8, SI
-	MOVWLZX (R13)(SI*4), DI
-	MOVWLZX 2(R13)(SI*4), SI
-	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_0
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R12)(DI*2)
-
-back_0_0:
-	SHRXQ   R11, R8, SI
-	MOVWLZX (R13)(SI*4), DI
-	MOVWLZX 2(R13)(SI*4), SI
-	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_1
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R12)(DI*2)
-
-back_0_1:
-	SHRXQ   R11, R8, SI
-	MOVWLZX (R13)(SI*4), DI
-	MOVWLZX 2(R13)(SI*4), SI
-	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_2
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R12)(DI*2)
-
-back_0_2:
-	SHRXQ   R11, R8, SI
-	MOVWLZX (R13)(SI*4), DI
-	MOVWLZX 2(R13)(SI*4), SI
-	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_3
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R12)(DI*2)
-	JMP     loop
-
-end_0_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_0
-
-done_0_0:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R9
-	MOVB    DI, (R9)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R13
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R12
-	MOVQ    40(SI), R10
-	ADDQ    R12, R10
-	MOVQ    R10, 24(SI)
-	VMOVDQU Y15, (R12)
-	VMOVDQU Y15, 32(R12)
-	VMOVDQU Y15, 64(R12)
-	VMOVDQU Y15, 96(R12)
-	MOVQ    8(SI), R9
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R9)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_0
-
-dc_0_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R9
-	SHRQ    $0x01, R9
-	MOVL    DI, R10
-	XORL    $0x3f, R10
-	SHRXQ   R10, R9, R9
-	MOVQ    $-1, R10
-	SHLXQ   DI, R10, R10
-	INCQ    R10
-	ADDQ    R9, R10
-	TESTQ   R8, R8
-	CMOVQPL R10, R9
-	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R9
-	MOVL    R9, 160(SP)(SI*4)
-	MOVW    R9, (R12)
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	JMP     back_0_0
-
-dclong_0_0:
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R10
-
-longdc_0_0:
-	INCL    R10
-	CMPL    R10, $0x11
-	JEQ     baddc_0_0
-	CMPL    DI, 1024(R9)(R10*4)
-	JCC     longdc_0_0
-	MOVL    $0x00000010, SI
-	SUBL    R10, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R9)(R10*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R9)(DI*1), DI
-	SHLL    $0x08, R10
-	ORL     R10, DI
-	JMP     dc_0_0
-
-baddc_0_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_0
-
-escape_0_0:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_0
-
-ac_0_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R9
-	SHRQ    $0x01, R9
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R9, R9
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R9, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R9
-	SHLXQ   DI, R8, R8
-	MOVL    R9, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_0
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	JMP     back_0_0
-
-acend_0_0:
-	ADDL $0x00008000, AX
-	JMP  done_0_0
-
-aclong_0_0:
-	MOVQ R13, R9
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R10
-
-longac_0_0:
-	INCL    R10
-	CMPL    R10, $0x11
-	JEQ     badac_0_0
-	CMPL    DI, 16384(R9)(R10*4)
-	JCC     longac_0_0
-	MOVL    $0x00000010, SI
-	SUBL    R10, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R9)(R10*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R9)(DI*1), DI
-	SHLL    $0x08, R10
-	ORL     R10, DI
-	JMP     ac_0_0
-
-badac_0_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_0
-
-end_0_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_1
-
-done_0_1:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R9
-	MOVB    DI, (R9)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R13
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R12
-	MOVQ    40(SI), R10
-	ADDQ    R12, R10
-	MOVQ    R10, 24(SI)
-	VMOVDQU Y15, (R12)
-	VMOVDQU Y15, 32(R12)
-	VMOVDQU Y15, 64(R12)
-	VMOVDQU Y15, 96(R12)
-	MOVQ    8(SI), R9
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R9)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_1
-
-dc_0_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R9
-	SHRQ    $0x01, R9
-	MOVL    DI, R10
-	XORL    $0x3f, R10
-	SHRXQ   R10, R9, R9
-	MOVQ    $-1, R10
-	SHLXQ   DI, R10, R10
-	INCQ    R10
-	ADDQ    R9, R10
-	TESTQ   R8, R8
-	CMOVQPL R10, R9
-	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R9
-	MOVL    R9, 160(SP)(SI*4)
-	MOVW    R9, (R12)
-	JMP     back_0_1
-
-dclong_0_1:
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R10
-
-longdc_0_1:
-	INCL    R10
-	CMPL    R10, $0x11
-	JEQ     baddc_0_1
-	CMPL    DI, 1024(R9)(R10*4)
-	JCC     longdc_0_1
-	MOVL    $0x00000010, SI
-	SUBL    R10, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R9)(R10*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R9)(DI*1), DI
-	SHLL    $0x08, R10
-	ORL     R10, DI
-	JMP     dc_0_1
-
-baddc_0_1:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_1
-
-escape_0_1:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_1
-
-ac_0_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R9
-	SHRQ    $0x01, R9
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R9, R9
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R9, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R9
-	SHLXQ   DI, R8, R8
-	MOVL    R9, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_1
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_0_1
-
-acend_0_1:
-	ADDL $0x00008000, AX
-	JMP  done_0_1
-
-aclong_0_1:
-	MOVQ R13, R9
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R10
-
-longac_0_1:
-	INCL    R10
-	CMPL    R10, $0x11
-	JEQ     badac_0_1
-	CMPL    DI, 16384(R9)(R10*4)
-	JCC     longac_0_1
-	MOVL    $0x00000010, SI
-	SUBL    R10, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R9)(R10*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R9)(DI*1), DI
-	SHLL    $0x08, R10
-	ORL     R10, DI
-	JMP     ac_0_1
-
-badac_0_1:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_1
-
-end_0_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_2
-
-done_0_2:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R9
-	MOVB    DI, (R9)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R13
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R12
-	MOVQ    40(SI), R10
-	ADDQ    R12, R10
-	MOVQ    R10, 24(SI)
-	VMOVDQU Y15, (R12)
-	VMOVDQU Y15, 32(R12)
-	VMOVDQU Y15, 64(R12)
-	VMOVDQU Y15, 96(R12)
-	MOVQ    8(SI), R9
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R9)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_2
-
-dc_0_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R9
-	SHRQ    $0x01, R9
-	MOVL    DI, R10
-	XORL    $0x3f, R10
-	SHRXQ   R10, R9, R9
-	MOVQ    $-1, R10
-	SHLXQ   DI, R10, R10
-	INCQ    R10
-	ADDQ    R9, R10
-	TESTQ   R8, R8
-	CMOVQPL R10, R9
-	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R9
-	MOVL    R9, 160(SP)(SI*4)
-	MOVW    R9, (R12)
-	JMP     back_0_2
-
-dclong_0_2:
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R10
-
-longdc_0_2:
-	INCL    R10
-	CMPL    R10, $0x11
-	JEQ     baddc_0_2
-	CMPL    DI, 1024(R9)(R10*4)
-	JCC     longdc_0_2
-	MOVL    $0x00000010, SI
-	SUBL    R10, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R9)(R10*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R9)(DI*1), DI
-	SHLL    $0x08, R10
-	ORL     R10, DI
-	JMP     dc_0_2
-
-baddc_0_2:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_2
-
-escape_0_2:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_2
-
-ac_0_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R9
-	SHRQ    $0x01, R9
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R9, R9
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R9, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R9
-	SHLXQ   DI, R8, R8
-	MOVL    R9, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_2
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_0_2
-
-acend_0_2:
-	ADDL $0x00008000, AX
-	JMP  done_0_2
-
-aclong_0_2:
-	MOVQ R13, R9
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R10
-
-longac_0_2:
-	INCL    R10
-	CMPL    R10, $0x11
-	JEQ     badac_0_2
-	CMPL    DI, 16384(R9)(R10*4)
-	JCC     longac_0_2
-	MOVL    $0x00000010, SI
-	SUBL    R10, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R9)(R10*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R9)(DI*1), DI
-	SHLL    $0x08, R10
-	ORL     R10, DI
-	JMP     ac_0_2
-
-badac_0_2:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_2
-
-end_0_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_3
-
-done_0_3:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R9
-	MOVB    DI, (R9)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R13
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R12
-	MOVQ    40(SI), R10
-	ADDQ    R12, R10
-	MOVQ    R10, 24(SI)
-	VMOVDQU Y15, (R12)
-	VMOVDQU Y15, 32(R12)
-	VMOVDQU Y15, 64(R12)
-	VMOVDQU Y15, 96(R12)
-	MOVQ    8(SI), R9
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R9)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_3
-
-dc_0_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R9
-	SHRQ    $0x01, R9
-	MOVL    DI, R10
-	XORL    $0x3f, R10
-	SHRXQ   R10, R9, R9
-	MOVQ    $-1, R10
-	SHLXQ   DI, R10, R10
-	INCQ    R10
-	ADDQ    R9, R10
-	TESTQ   R8, R8
-	CMOVQPL R10, R9
-	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R9
-	MOVL    R9, 160(SP)(SI*4)
-	MOVW    R9, (R12)
-	JMP     loop
-
-dclong_0_3:
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R10
-
-longdc_0_3:
-	INCL    R10
-	CMPL    R10, $0x11
-	JEQ     baddc_0_3
-	CMPL    DI, 1024(R9)(R10*4)
-	JCC     longdc_0_3
-	MOVL    $0x00000010, SI
-	SUBL    R10, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R9)(R10*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R9)(DI*1), DI
-	SHLL    $0x08, R10
-	ORL     R10, DI
-	JMP     dc_0_3
-
-baddc_0_3:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_3
-
-escape_0_3:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_3
-
-ac_0_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R9
-	SHRQ    $0x01, R9
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R9, R9
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R9, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R9
-	SHLXQ   DI, R8, R8
-	MOVL    R9, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_3
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R12)(DI*2)
-	JMP     loop
-
-acend_0_3:
-	ADDL $0x00008000, AX
-	JMP  done_0_3
-
-aclong_0_3:
-	MOVQ R13, R9
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R10
-
-longac_0_3:
-	INCL    R10
-	CMPL    R10, $0x11
-	JEQ     badac_0_3
-	CMPL    DI, 16384(R9)(R10*4)
-	JCC     longac_0_3
-	MOVL    $0x00000010, SI
-	SUBL    R10, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R9)(R10*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R9)(DI*1), DI
-	SHLL    $0x08, R10
-	ORL     R10, DI
-	JMP     ac_0_3
-
-badac_0_3:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_3
-
-fresh_0:
-	MOVL    $0x00000000, 176(SP)
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R13
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R12
-	MOVQ    40(SI), R10
-	ADDQ    R12, R10
-	MOVQ    R10, 24(SI)
-	VMOVDQU Y15, (R12)
-	VMOVDQU Y15, 32(R12)
-	VMOVDQU Y15, 64(R12)
-	VMOVDQU Y15, 96(R12)
-	MOVQ    8(SI), R9
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R9)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0
-
-dc_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R9
-	SHRQ    $0x01, R9
-	MOVL    DI, R10
-	XORL    $0x3f, R10
-	SHRXQ   R10, R9, R9
-	MOVQ    $-1, R10
-	SHLXQ   DI, R10, R10
-	INCQ    R10
-	ADDQ    R9, R10
-	TESTQ   R8, R8
-	CMOVQPL R10, R9
-	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R9
-	MOVL    R9, 160(SP)(SI*4)
-	MOVW    R9, (R12)
-	JMP     begin_0
-
-dclong_0:
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R10
-
-longdc_0:
-	INCL    R10
-	CMPL    R10, $0x11
-	JEQ     baddc_0
-	CMPL    DI, 1024(R9)(R10*4)
-	JCC     longdc_0
-	MOVL    $0x00000010, SI
-	SUBL    R10, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R9)(R10*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R9)(DI*1), DI
-	SHLL    $0x08, R10
-	ORL     R10, DI
-	JMP     dc_0
-
-baddc_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0
-
-exit_0:
-	MOVQ    $0x00000000, 64(SP)
-	MOVL    AX, 96(SP)
-	MOVQ    R12, 120(SP)
-	MOVQ    R13, 152(SP)
-	MOVQ    c+0(FP), SI
-	VMOVDQU 64(SP), Y0
-	VMOVDQU Y0, 64(SI)
-	VMOVDQU 96(SP), Y0
-	VMOVDQU Y0, 96(SI)
-	VMOVDQU 128(SP), Y0
-	VMOVDQU Y0, 128(SI)
-	VMOVDQU 160(SP), Y0
-	VMOVDQU Y0, 160(SI)
-	VZEROUPPER
-	RET
-
-// func lanes2(c *uint8)
-// Requires: AVX, AVX2, BMI2, CMOV
-TEXT ·lanes2(SB), NOSPLIT, $288-8
+// Requires: AVX, BMI2, CMOV
+TEXT ·lanes1(SB), NOSPLIT, $352-8
 	MOVQ    c+0(FP), SI
 	VMOVDQU (SI), Y0
 	VMOVDQU Y0, (SP)
@@ -948,1816 +26,500 @@ TEXT ·lanes2(SB), NOSPLIT, $288-8
 	VMOVDQU Y0, 224(SP)
 	VMOVDQU 256(SI), Y0
 	VMOVDQU Y0, 256(SP)
-	VPXOR   Y15, Y15, Y15
-	MOVQ    $0x00000034, R12
-	MOVL    96(SP), AX
-	MOVQ    120(SP), R13
-	MOVQ    152(SP), R15
-	MOVL    192(SP), BX
-	MOVQ    216(SP), R14
-	MOVQ    248(SP), CX
-	CMPL    176(SP), $0x00
-	JNE     fresh_0
+	VMOVDQU 288(SI), Y0
+	VMOVDQU Y0, 288(SP)
+	VMOVDQU 320(SI), Y0
+	VMOVDQU Y0, 320(SP)
+	VZEROUPPER
+	MOVQ    288(SP), AX
+	MOVQ    296(SP), R8
+	MOVQ    304(SP), R12
 
-begin_0:
-	CMPL 272(SP), $0x00
-	JNE  fresh_1
-
-begin_1:
 loop:
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	SHRXQ   R12, R8, SI
-	MOVWLZX (R15)(SI*4), DI
-	MOVWLZX 2(R15)(SI*4), SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_0
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_0
+	ADDQ    DI, AX
+
+value_0_0:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R13)(DI*2)
-
-back_0_0:
-	SHRXQ   R12, R9, SI
-	MOVWLZX (CX)(SI*4), DI
-	MOVWLZX 2(CX)(SI*4), SI
-	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_0
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-
-back_1_0:
-	SHRXQ   R12, R8, SI
-	MOVWLZX (R15)(SI*4), DI
-	MOVWLZX 2(R15)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_1
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_1
+	ADDQ    DI, AX
+
+value_0_1:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R13)(DI*2)
-
-back_0_1:
-	SHRXQ   R12, R9, SI
-	MOVWLZX (CX)(SI*4), DI
-	MOVWLZX 2(CX)(SI*4), SI
-	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_1
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-
-back_1_1:
-	SHRXQ   R12, R8, SI
-	MOVWLZX (R15)(SI*4), DI
-	MOVWLZX 2(R15)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_2
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_2
+	ADDQ    DI, AX
+
+value_0_2:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R13)(DI*2)
-
-back_0_2:
-	SHRXQ   R12, R9, SI
-	MOVWLZX (CX)(SI*4), DI
-	MOVWLZX 2(CX)(SI*4), SI
-	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_2
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-
-back_1_2:
-	SHRXQ   R12, R8, SI
-	MOVWLZX (R15)(SI*4), DI
-	MOVWLZX 2(R15)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_3
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_3
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R13)(DI*2)
+	ADDQ    DI, AX
 
-back_0_3:
-	SHRXQ   R12, R9, SI
-	MOVWLZX (CX)(SI*4), DI
-	MOVWLZX 2(CX)(SI*4), SI
-	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_3
-	MOVBLZX BH, DI
+value_0_3:
+	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
 	JMP     loop
-
-end_0_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_0
-
-done_0_0:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R13)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R10
-	MOVB    DI, (R10)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R15
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R13
-	MOVQ    40(SI), R11
-	ADDQ    R13, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R13)
-	VMOVDQU Y15, 32(R13)
-	VMOVDQU Y15, 64(R13)
-	VMOVDQU Y15, 96(R13)
-	MOVQ    8(SI), R10
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_0
-
-dc_0_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R8, R8
-	CMOVQPL R11, R10
-	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R10
-	MOVL    R10, 160(SP)(SI*4)
-	MOVW    R10, (R13)
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	JMP     back_0_0
-
-dclong_0_0:
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
-
-longdc_0_0:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_0_0
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_0_0
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_0_0
-
-baddc_0_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_0
 
 escape_0_0:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_0
-
-ac_0_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R10, R10
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R10, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R10
-	SHLXQ   DI, R8, R8
-	MOVL    R10, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_0
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R13)(DI*2)
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	JMP     back_0_0
-
-acend_0_0:
-	ADDL $0x00008000, AX
-	JMP  done_0_0
-
-aclong_0_0:
-	MOVQ R15, R10
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R11
-
-longac_0_0:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     badac_0_0
-	CMPL    DI, 16384(R10)(R11*4)
-	JCC     longac_0_0
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     ac_0_0
-
-badac_0_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_0
-
-end_0_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_1
-
-done_0_1:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R13)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R10
-	MOVB    DI, (R10)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R15
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R13
-	MOVQ    40(SI), R11
-	ADDQ    R13, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R13)
-	VMOVDQU Y15, 32(R13)
-	VMOVDQU Y15, 64(R13)
-	VMOVDQU Y15, 96(R13)
-	MOVQ    8(SI), R10
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_1
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_0
 
-dc_0_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R8, R8
-	CMOVQPL R11, R10
+symbol_0_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R10
-	MOVL    R10, 160(SP)(SI*4)
-	MOVW    R10, (R13)
-	JMP     back_0_1
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	JMP     value_0_0
 
-dclong_0_1:
+zero_0_0:
+	MOVL    16788(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	XORL    SI, SI
+	JMP     value_0_0
+
+long_0_0:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
+	MOVL $0x0000000c, BP
 
-longdc_0_1:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_0_1
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_0_1
+longer_0_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_0
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_0
 	MOVL    $0x00000010, SI
-	SUBL    R11, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_0_1
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_0
 
-baddc_0_1:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_1
+bad_0_0:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_0
 
 escape_0_1:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_1
-
-ac_0_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R10, R10
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R10, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R10
-	SHLXQ   DI, R8, R8
-	MOVL    R10, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_1
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R13)(DI*2)
-	JMP     back_0_1
-
-acend_0_1:
-	ADDL $0x00008000, AX
-	JMP  done_0_1
-
-aclong_0_1:
-	MOVQ R15, R10
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R11
-
-longac_0_1:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     badac_0_1
-	CMPL    DI, 16384(R10)(R11*4)
-	JCC     longac_0_1
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     ac_0_1
-
-badac_0_1:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_1
-
-end_0_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_2
-
-done_0_2:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R13)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R10
-	MOVB    DI, (R10)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R15
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R13
-	MOVQ    40(SI), R11
-	ADDQ    R13, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R13)
-	VMOVDQU Y15, 32(R13)
-	VMOVDQU Y15, 64(R13)
-	VMOVDQU Y15, 96(R13)
-	MOVQ    8(SI), R10
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_2
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_1
 
-dc_0_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R8, R8
-	CMOVQPL R11, R10
+symbol_0_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R10
-	MOVL    R10, 160(SP)(SI*4)
-	MOVW    R10, (R13)
-	JMP     back_0_2
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_1
 
-dclong_0_2:
+zero_0_1:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_1
+
+long_0_1:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
+	MOVL $0x0000000c, BP
 
-longdc_0_2:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_0_2
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_0_2
+longer_0_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_1
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_1
 	MOVL    $0x00000010, SI
-	SUBL    R11, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_0_2
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_1
 
-baddc_0_2:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_2
+bad_0_1:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_1
 
 escape_0_2:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_2
-
-ac_0_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R10, R10
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R10, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R10
-	SHLXQ   DI, R8, R8
-	MOVL    R10, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_2
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R13)(DI*2)
-	JMP     back_0_2
-
-acend_0_2:
-	ADDL $0x00008000, AX
-	JMP  done_0_2
-
-aclong_0_2:
-	MOVQ R15, R10
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R11
-
-longac_0_2:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     badac_0_2
-	CMPL    DI, 16384(R10)(R11*4)
-	JCC     longac_0_2
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     ac_0_2
-
-badac_0_2:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_2
-
-end_0_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_3
-
-done_0_3:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R13)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R10
-	MOVB    DI, (R10)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R15
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R13
-	MOVQ    40(SI), R11
-	ADDQ    R13, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R13)
-	VMOVDQU Y15, 32(R13)
-	VMOVDQU Y15, 64(R13)
-	VMOVDQU Y15, 96(R13)
-	MOVQ    8(SI), R10
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_3
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_2
 
-dc_0_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R8, R8
-	CMOVQPL R11, R10
+symbol_0_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R10
-	MOVL    R10, 160(SP)(SI*4)
-	MOVW    R10, (R13)
-	JMP     back_0_3
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_2
 
-dclong_0_3:
+zero_0_2:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_2
+
+long_0_2:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
+	MOVL $0x0000000c, BP
 
-longdc_0_3:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_0_3
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_0_3
+longer_0_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_2
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_2
 	MOVL    $0x00000010, SI
-	SUBL    R11, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_0_3
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_2
 
-baddc_0_3:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_3
+bad_0_2:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_2
 
 escape_0_3:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_3
-
-ac_0_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R10, R10
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R10, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R10
-	SHLXQ   DI, R8, R8
-	MOVL    R10, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_3
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R13)(DI*2)
-	JMP     back_0_3
-
-acend_0_3:
-	ADDL $0x00008000, AX
-	JMP  done_0_3
-
-aclong_0_3:
-	MOVQ R15, R10
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R11
-
-longac_0_3:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     badac_0_3
-	CMPL    DI, 16384(R10)(R11*4)
-	JCC     longac_0_3
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     ac_0_3
-
-badac_0_3:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_3
-
-fresh_0:
-	MOVL    $0x00000000, 176(SP)
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), R15
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R13
-	MOVQ    40(SI), R11
-	ADDQ    R13, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R13)
-	VMOVDQU Y15, 32(R13)
-	VMOVDQU Y15, 64(R13)
-	VMOVDQU Y15, 96(R13)
-	MOVQ    8(SI), R10
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_3
 
-dc_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R8, R8
-	CMOVQPL R11, R10
+symbol_0_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R10
-	MOVL    R10, 160(SP)(SI*4)
-	MOVW    R10, (R13)
-	JMP     begin_0
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_3
 
-dclong_0:
+zero_0_3:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_3
+
+long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
+	MOVL $0x0000000c, BP
 
-longdc_0:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_0
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_0
+longer_0_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_3
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_3
 	MOVL    $0x00000010, SI
-	SUBL    R11, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_0
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_3
 
-baddc_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0
+bad_0_3:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_3
 
-end_1_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_0
-
-done_1_0:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R10
-	MOVB    DI, (R10)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), CX
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R11
-	ADDQ    R14, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R10
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_0
-
-dc_1_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R9, R9
-	CMOVQPL R11, R10
-	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R10
-	MOVL    R10, 256(SP)(SI*4)
-	MOVW    R10, (R14)
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	JMP     back_1_0
-
-dclong_1_0:
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
-
-longdc_1_0:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_1_0
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_1_0
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_1_0
-
-baddc_1_0:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_0
-
-escape_1_0:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_0
-
-ac_1_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R10, R10
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R10, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R10
-	SHLXQ   DI, R9, R9
-	MOVL    R10, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_0
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	JMP     back_1_0
-
-acend_1_0:
-	ADDL $0x00008000, BX
-	JMP  done_1_0
-
-aclong_1_0:
-	MOVQ CX, R10
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R11
-
-longac_1_0:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     badac_1_0
-	CMPL    DI, 16384(R10)(R11*4)
-	JCC     longac_1_0
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     ac_1_0
-
-badac_1_0:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_0
-
-end_1_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_1
-
-done_1_1:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R10
-	MOVB    DI, (R10)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), CX
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R11
-	ADDQ    R14, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R10
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_1
-
-dc_1_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R9, R9
-	CMOVQPL R11, R10
-	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R10
-	MOVL    R10, 256(SP)(SI*4)
-	MOVW    R10, (R14)
-	JMP     back_1_1
-
-dclong_1_1:
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
-
-longdc_1_1:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_1_1
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_1_1
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_1_1
-
-baddc_1_1:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_1
-
-escape_1_1:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_1
-
-ac_1_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R10, R10
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R10, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R10
-	SHLXQ   DI, R9, R9
-	MOVL    R10, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_1
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-	JMP     back_1_1
-
-acend_1_1:
-	ADDL $0x00008000, BX
-	JMP  done_1_1
-
-aclong_1_1:
-	MOVQ CX, R10
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R11
-
-longac_1_1:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     badac_1_1
-	CMPL    DI, 16384(R10)(R11*4)
-	JCC     longac_1_1
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     ac_1_1
-
-badac_1_1:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_1
-
-end_1_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_2
-
-done_1_2:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R10
-	MOVB    DI, (R10)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), CX
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R11
-	ADDQ    R14, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R10
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_2
-
-dc_1_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R9, R9
-	CMOVQPL R11, R10
-	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R10
-	MOVL    R10, 256(SP)(SI*4)
-	MOVW    R10, (R14)
-	JMP     back_1_2
-
-dclong_1_2:
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
-
-longdc_1_2:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_1_2
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_1_2
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_1_2
-
-baddc_1_2:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_2
-
-escape_1_2:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_2
-
-ac_1_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R10, R10
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R10, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R10
-	SHLXQ   DI, R9, R9
-	MOVL    R10, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_2
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-	JMP     back_1_2
-
-acend_1_2:
-	ADDL $0x00008000, BX
-	JMP  done_1_2
-
-aclong_1_2:
-	MOVQ CX, R10
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R11
-
-longac_1_2:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     badac_1_2
-	CMPL    DI, 16384(R10)(R11*4)
-	JCC     longac_1_2
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     ac_1_2
-
-badac_1_2:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_2
-
-end_1_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_3
-
-done_1_3:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R10
-	MOVB    DI, (R10)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), CX
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R11
-	ADDQ    R14, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R10
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_3
-
-dc_1_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R9, R9
-	CMOVQPL R11, R10
-	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R10
-	MOVL    R10, 256(SP)(SI*4)
-	MOVW    R10, (R14)
-	JMP     loop
-
-dclong_1_3:
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
-
-longdc_1_3:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_1_3
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_1_3
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_1_3
-
-baddc_1_3:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_3
-
-escape_1_3:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_3
-
-ac_1_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R10, R10
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R10, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R10
-	SHLXQ   DI, R9, R9
-	MOVL    R10, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_3
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-	JMP     loop
-
-acend_1_3:
-	ADDL $0x00008000, BX
-	JMP  done_1_3
-
-aclong_1_3:
-	MOVQ CX, R10
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R11
-
-longac_1_3:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     badac_1_3
-	CMPL    DI, 16384(R10)(R11*4)
-	JCC     longac_1_3
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     ac_1_3
-
-badac_1_3:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_3
-
-fresh_1:
-	MOVL    $0x00000000, 272(SP)
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), CX
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R11
-	ADDQ    R14, R11
-	MOVQ    R11, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R10
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R10)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1
-
-dc_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R10
-	SHRQ    $0x01, R10
-	MOVL    DI, R11
-	XORL    $0x3f, R11
-	SHRXQ   R11, R10, R10
-	MOVQ    $-1, R11
-	SHLXQ   DI, R11, R11
-	INCQ    R11
-	ADDQ    R10, R11
-	TESTQ   R9, R9
-	CMOVQPL R11, R10
-	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R10
-	MOVL    R10, 256(SP)(SI*4)
-	MOVW    R10, (R14)
-	JMP     begin_1
-
-dclong_1:
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R11
-
-longdc_1:
-	INCL    R11
-	CMPL    R11, $0x11
-	JEQ     baddc_1
-	CMPL    DI, 1024(R10)(R11*4)
-	JCC     longdc_1
-	MOVL    $0x00000010, SI
-	SUBL    R11, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R10)(R11*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R10)(DI*1), DI
-	SHLL    $0x08, R11
-	ORL     R11, DI
-	JMP     dc_1
-
-baddc_1:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1
-
-exit_0:
-	MOVQ $0x00000000, 64(SP)
-	JMP  exit
-
-exit_1:
-	MOVQ $0x00000001, 64(SP)
-
-exit:
-	MOVL    AX, 96(SP)
-	MOVQ    R13, 120(SP)
-	MOVQ    R15, 152(SP)
-	MOVL    BX, 192(SP)
-	MOVQ    R14, 216(SP)
-	MOVQ    CX, 248(SP)
+stop_0:
+	MOVQ    $0x00000000, 256(SP)
+	MOVQ    AX, 288(SP)
+	MOVQ    R8, 296(SP)
+	MOVQ    R12, 304(SP)
 	MOVQ    c+0(FP), SI
-	VMOVDQU 64(SP), Y0
-	VMOVDQU Y0, 64(SI)
-	VMOVDQU 96(SP), Y0
-	VMOVDQU Y0, 96(SI)
-	VMOVDQU 128(SP), Y0
-	VMOVDQU Y0, 128(SI)
-	VMOVDQU 160(SP), Y0
-	VMOVDQU Y0, 160(SI)
-	VMOVDQU 192(SP), Y0
-	VMOVDQU Y0, 192(SI)
-	VMOVDQU 224(SP), Y0
-	VMOVDQU Y0, 224(SI)
 	VMOVDQU 256(SP), Y0
 	VMOVDQU Y0, 256(SI)
+	VMOVDQU 288(SP), Y0
+	VMOVDQU Y0, 288(SI)
+	VMOVDQU 320(SP), Y0
+	VMOVDQU Y0, 320(SI)
 	VZEROUPPER
 	RET
 
-// func lanes3(c *uint8)
-// Requires: AVX, AVX2, BMI2, CMOV
-TEXT ·lanes3(SB), NOSPLIT, $384-8
+// func lanes2(c *uint8)
+// Requires: AVX, BMI2, CMOV
+TEXT ·lanes2(SB), NOSPLIT, $416-8
 	MOVQ    c+0(FP), SI
 	VMOVDQU (SI), Y0
 	VMOVDQU Y0, (SP)
@@ -2783,2722 +545,962 @@ TEXT ·lanes3(SB), NOSPLIT, $384-8
 	VMOVDQU Y0, 320(SP)
 	VMOVDQU 352(SI), Y0
 	VMOVDQU Y0, 352(SP)
-	VPXOR   Y15, Y15, Y15
-	MOVQ    $0x00000034, R13
-	MOVL    96(SP), AX
-	MOVQ    120(SP), R14
-	MOVL    192(SP), BX
-	MOVQ    216(SP), R15
-	MOVL    288(SP), CX
-	MOVQ    312(SP), DX
-	CMPL    176(SP), $0x00
-	JNE     fresh_0
+	VMOVDQU 384(SI), Y0
+	VMOVDQU Y0, 384(SP)
+	VZEROUPPER
+	MOVQ    288(SP), AX
+	MOVQ    296(SP), R8
+	MOVQ    304(SP), R12
+	MOVQ    352(SP), BX
+	MOVQ    360(SP), R9
+	MOVQ    368(SP), R13
 
-begin_0:
-	CMPL 272(SP), $0x00
-	JNE  fresh_1
-
-begin_1:
-	CMPL 368(SP), $0x00
-	JNE  fresh_2
-
-begin_2:
 loop:
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	SHRXQ   R13, R8, SI
-	MOVQ    152(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_0
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_0
+	ADDQ    DI, AX
+
+value_0_0:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-
-back_0_0:
-	SHRXQ   R13, R9, SI
-	MOVQ    248(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_0
 	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_0
+	ADDQ    DI, BX
+
+value_1_0:
 	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-
-back_1_0:
-	SHRXQ   R13, R10, SI
-	MOVQ    344(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
-	SHLXQ   DI, R10, R10
-	ADDL    DI, CX
-	CMPL    CX, $0x00003f00
-	JCC     end_2_0
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (DX)(DI*2)
-
-back_2_0:
-	SHRXQ   R13, R8, SI
-	MOVQ    152(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_1
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_1
+	ADDQ    DI, AX
+
+value_0_1:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-
-back_0_1:
-	SHRXQ   R13, R9, SI
-	MOVQ    248(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_1
 	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_1
+	ADDQ    DI, BX
+
+value_1_1:
 	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-
-back_1_1:
-	SHRXQ   R13, R10, SI
-	MOVQ    344(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
-	SHLXQ   DI, R10, R10
-	ADDL    DI, CX
-	CMPL    CX, $0x00003f00
-	JCC     end_2_1
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (DX)(DI*2)
-
-back_2_1:
-	SHRXQ   R13, R8, SI
-	MOVQ    152(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_2
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_2
+	ADDQ    DI, AX
+
+value_0_2:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-
-back_0_2:
-	SHRXQ   R13, R9, SI
-	MOVQ    248(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_2
 	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_2
+	ADDQ    DI, BX
+
+value_1_2:
 	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-
-back_1_2:
-	SHRXQ   R13, R10, SI
-	MOVQ    344(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
-	SHLXQ   DI, R10, R10
-	ADDL    DI, CX
-	CMPL    CX, $0x00003f00
-	JCC     end_2_2
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (DX)(DI*2)
-
-back_2_2:
-	SHRXQ   R13, R8, SI
-	MOVQ    152(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_3
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_3
+	ADDQ    DI, AX
+
+value_0_3:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-
-back_0_3:
-	SHRXQ   R13, R9, SI
-	MOVQ    248(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_3
 	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_3
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
+	ADDQ    DI, BX
 
-back_1_3:
-	SHRXQ   R13, R10, SI
-	MOVQ    344(SP), R11
-	MOVWLZX (R11)(SI*4), DI
-	MOVWLZX 2(R11)(SI*4), SI
-	SHLXQ   DI, R10, R10
-	ADDL    DI, CX
-	CMPL    CX, $0x00003f00
-	JCC     end_2_3
-	MOVBLZX CH, DI
+value_1_3:
+	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (DX)(DI*2)
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
 	JMP     loop
-
-end_0_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_0
-
-done_0_0:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R12
-	ADDQ    R14, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R11
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_0
-
-dc_0_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R8, R8
-	CMOVQPL R12, R11
-	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R11
-	MOVL    R11, 160(SP)(SI*4)
-	MOVW    R11, (R14)
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	JMP     back_0_0
-
-dclong_0_0:
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
-
-longdc_0_0:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_0_0
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_0_0
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_0_0
-
-baddc_0_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_0
 
 escape_0_0:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_0
-
-ac_0_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R11
-	SHLXQ   DI, R8, R8
-	MOVL    R11, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_0
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	JMP     back_0_0
-
-acend_0_0:
-	ADDL $0x00008000, AX
-	JMP  done_0_0
-
-aclong_0_0:
-	MOVQ 152(SP), R11
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_0_0:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_0_0
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_0_0
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_0_0
-
-badac_0_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_0
-
-end_0_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_1
-
-done_0_1:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R12
-	ADDQ    R14, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R11
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_1
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_0
 
-dc_0_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R8, R8
-	CMOVQPL R12, R11
+symbol_0_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R11
-	MOVL    R11, 160(SP)(SI*4)
-	MOVW    R11, (R14)
-	JMP     back_0_1
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	JMP     value_0_0
 
-dclong_0_1:
+zero_0_0:
+	MOVL    16788(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	XORL    SI, SI
+	JMP     value_0_0
+
+long_0_0:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
+	MOVL $0x0000000c, BP
 
-longdc_0_1:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_0_1
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_0_1
+longer_0_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_0
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_0
 	MOVL    $0x00000010, SI
-	SUBL    R12, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_0_1
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_0
 
-baddc_0_1:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_1
+bad_0_0:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_0
 
 escape_0_1:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_1
-
-ac_0_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R11
-	SHLXQ   DI, R8, R8
-	MOVL    R11, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_1
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-	JMP     back_0_1
-
-acend_0_1:
-	ADDL $0x00008000, AX
-	JMP  done_0_1
-
-aclong_0_1:
-	MOVQ 152(SP), R11
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_0_1:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_0_1
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_0_1
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_0_1
-
-badac_0_1:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_1
-
-end_0_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_2
-
-done_0_2:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R12
-	ADDQ    R14, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R11
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_2
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_1
 
-dc_0_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R8, R8
-	CMOVQPL R12, R11
+symbol_0_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R11
-	MOVL    R11, 160(SP)(SI*4)
-	MOVW    R11, (R14)
-	JMP     back_0_2
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_1
 
-dclong_0_2:
+zero_0_1:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_1
+
+long_0_1:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
+	MOVL $0x0000000c, BP
 
-longdc_0_2:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_0_2
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_0_2
+longer_0_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_1
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_1
 	MOVL    $0x00000010, SI
-	SUBL    R12, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_0_2
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_1
 
-baddc_0_2:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_2
+bad_0_1:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_1
 
 escape_0_2:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_2
-
-ac_0_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R11
-	SHLXQ   DI, R8, R8
-	MOVL    R11, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_2
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-	JMP     back_0_2
-
-acend_0_2:
-	ADDL $0x00008000, AX
-	JMP  done_0_2
-
-aclong_0_2:
-	MOVQ 152(SP), R11
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_0_2:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_0_2
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_0_2
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_0_2
-
-badac_0_2:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_2
-
-end_0_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_3
-
-done_0_3:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R14)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R12
-	ADDQ    R14, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R11
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_3
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_2
 
-dc_0_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R8, R8
-	CMOVQPL R12, R11
+symbol_0_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R11
-	MOVL    R11, 160(SP)(SI*4)
-	MOVW    R11, (R14)
-	JMP     back_0_3
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_2
 
-dclong_0_3:
+zero_0_2:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_2
+
+long_0_2:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
+	MOVL $0x0000000c, BP
 
-longdc_0_3:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_0_3
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_0_3
+longer_0_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_2
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_2
 	MOVL    $0x00000010, SI
-	SUBL    R12, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_0_3
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_2
 
-baddc_0_3:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_3
+bad_0_2:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_2
 
 escape_0_3:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_3
-
-ac_0_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R11
-	SHLXQ   DI, R8, R8
-	MOVL    R11, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_3
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R14)(DI*2)
-	JMP     back_0_3
-
-acend_0_3:
-	ADDL $0x00008000, AX
-	JMP  done_0_3
-
-aclong_0_3:
-	MOVQ 152(SP), R11
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_0_3:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_0_3
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_0_3
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_0_3
-
-badac_0_3:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_3
-
-fresh_0:
-	MOVL    $0x00000000, 176(SP)
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R14
-	MOVQ    40(SI), R12
-	ADDQ    R14, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 64(R14)
-	VMOVDQU Y15, 96(R14)
-	MOVQ    8(SI), R11
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_3
 
-dc_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R8, R8
-	CMOVQPL R12, R11
+symbol_0_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R11
-	MOVL    R11, 160(SP)(SI*4)
-	MOVW    R11, (R14)
-	JMP     begin_0
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_3
 
-dclong_0:
+zero_0_3:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_3
+
+long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
+	MOVL $0x0000000c, BP
 
-longdc_0:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_0
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_0
+longer_0_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_3
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_3
 	MOVL    $0x00000010, SI
-	SUBL    R12, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_0
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_3
 
-baddc_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0
+bad_0_3:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_3
 
-end_1_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_0
-
-done_1_0:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R12
-	ADDQ    R15, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R11
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_0
-
-dc_1_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R9, R9
-	CMOVQPL R12, R11
-	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R11
-	MOVL    R11, 256(SP)(SI*4)
-	MOVW    R11, (R15)
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	JMP     back_1_0
-
-dclong_1_0:
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
-
-longdc_1_0:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_1_0
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_1_0
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_1_0
-
-baddc_1_0:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_0
+stop_0:
+	MOVQ $0x00000000, 256(SP)
+	JMP  exit
 
 escape_1_0:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_0
-
-ac_1_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R11
-	SHLXQ   DI, R9, R9
-	MOVL    R11, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_0
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	JMP     back_1_0
-
-acend_1_0:
-	ADDL $0x00008000, BX
-	JMP  done_1_0
-
-aclong_1_0:
-	MOVQ 248(SP), R11
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_1_0:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_1_0
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_1_0
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_1_0
-
-badac_1_0:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_0
-
-end_1_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_1
-
-done_1_1:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R12
-	ADDQ    R15, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R11
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_1
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_0
 
-dc_1_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R9, R9
-	CMOVQPL R12, R11
+symbol_1_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R11
-	MOVL    R11, 256(SP)(SI*4)
-	MOVW    R11, (R15)
-	JMP     back_1_1
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	JMP     value_1_0
 
-dclong_1_1:
+zero_1_0:
+	MOVL    16788(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	XORL    SI, SI
+	JMP     value_1_0
+
+long_1_0:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
+	MOVL $0x0000000c, BP
 
-longdc_1_1:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_1_1
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_1_1
+longer_1_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_0
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_0
 	MOVL    $0x00000010, SI
-	SUBL    R12, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
+	ADDL    16452(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_1_1
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_0
 
-baddc_1_1:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_1
+bad_1_0:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_0
 
 escape_1_1:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_1
-
-ac_1_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R11
-	SHLXQ   DI, R9, R9
-	MOVL    R11, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_1
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-	JMP     back_1_1
-
-acend_1_1:
-	ADDL $0x00008000, BX
-	JMP  done_1_1
-
-aclong_1_1:
-	MOVQ 248(SP), R11
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_1_1:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_1_1
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_1_1
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_1_1
-
-badac_1_1:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_1
-
-end_1_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_2
-
-done_1_2:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R12
-	ADDQ    R15, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R11
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_2
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_1
 
-dc_1_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R9, R9
-	CMOVQPL R12, R11
+symbol_1_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R11
-	MOVL    R11, 256(SP)(SI*4)
-	MOVW    R11, (R15)
-	JMP     back_1_2
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	JMP     value_1_1
 
-dclong_1_2:
+zero_1_1:
+	MOVL 16788(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	JMP  value_1_1
+
+long_1_1:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
+	MOVL $0x0000000c, BP
 
-longdc_1_2:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_1_2
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_1_2
+longer_1_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_1
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_1
 	MOVL    $0x00000010, SI
-	SUBL    R12, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
+	ADDL    16452(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_1_2
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_1
 
-baddc_1_2:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_2
+bad_1_1:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_1
 
 escape_1_2:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_2
-
-ac_1_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R11
-	SHLXQ   DI, R9, R9
-	MOVL    R11, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_2
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-	JMP     back_1_2
-
-acend_1_2:
-	ADDL $0x00008000, BX
-	JMP  done_1_2
-
-aclong_1_2:
-	MOVQ 248(SP), R11
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_1_2:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_1_2
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_1_2
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_1_2
-
-badac_1_2:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_2
-
-end_1_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_3
-
-done_1_3:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R12
-	ADDQ    R15, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R11
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_3
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_2
 
-dc_1_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R9, R9
-	CMOVQPL R12, R11
+symbol_1_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R11
-	MOVL    R11, 256(SP)(SI*4)
-	MOVW    R11, (R15)
-	JMP     back_1_3
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	JMP     value_1_2
 
-dclong_1_3:
+zero_1_2:
+	MOVL 16788(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	JMP  value_1_2
+
+long_1_2:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
+	MOVL $0x0000000c, BP
 
-longdc_1_3:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_1_3
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_1_3
+longer_1_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_2
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_2
 	MOVL    $0x00000010, SI
-	SUBL    R12, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
+	ADDL    16452(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_1_3
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_2
 
-baddc_1_3:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_3
+bad_1_2:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_2
 
 escape_1_3:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_3
-
-ac_1_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R11
-	SHLXQ   DI, R9, R9
-	MOVL    R11, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_3
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-	JMP     back_1_3
-
-acend_1_3:
-	ADDL $0x00008000, BX
-	JMP  done_1_3
-
-aclong_1_3:
-	MOVQ 248(SP), R11
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_1_3:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_1_3
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_1_3
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_1_3
-
-badac_1_3:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_3
-
-fresh_1:
-	MOVL    $0x00000000, 272(SP)
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R12
-	ADDQ    R15, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R11
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_3
 
-dc_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R9, R9
-	CMOVQPL R12, R11
+symbol_1_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R11
-	MOVL    R11, 256(SP)(SI*4)
-	MOVW    R11, (R15)
-	JMP     begin_1
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	JMP     value_1_3
 
-dclong_1:
+zero_1_3:
+	MOVL 16788(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	JMP  value_1_3
+
+long_1_3:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
+	MOVL $0x0000000c, BP
 
-longdc_1:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_1
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_1
+longer_1_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_3
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_3
 	MOVL    $0x00000010, SI
-	SUBL    R12, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
+	ADDL    16452(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_1
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_3
 
-baddc_1:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1
+bad_1_3:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_3
 
-end_2_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_2_0
-
-done_2_0:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (DX)(DI*2)
-	MOVBLZX CH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    320(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 328(SP)
-	JEQ     exit_2
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DX
-	MOVQ    40(SI), R12
-	ADDQ    DX, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (DX)
-	VMOVDQU Y15, 32(DX)
-	VMOVDQU Y15, 64(DX)
-	VMOVDQU Y15, 96(DX)
-	MOVQ    8(SI), R11
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2_0
-
-dc_2_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R10, R10
-	CMOVQPL R12, R11
-	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R11
-	MOVL    R11, 352(SP)(SI*4)
-	MOVW    R11, (DX)
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	JMP     back_2_0
-
-dclong_2_0:
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
-
-longdc_2_0:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_2_0
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_2_0
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_2_0
-
-baddc_2_0:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2_0
-
-escape_2_0:
-	SUBL    $0x00004000, CX
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_2_0
-
-ac_2_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_2_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, CX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, CX
-	MOVQ    R10, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R10, R10
-	CMOVQPL SI, R11
-	SHLXQ   DI, R10, R10
-	MOVL    R11, SI
-	CMPL    CX, $0x00003f00
-	JCC     done_2_0
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (DX)(DI*2)
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	JMP     back_2_0
-
-acend_2_0:
-	ADDL $0x00008000, CX
-	JMP  done_2_0
-
-aclong_2_0:
-	MOVQ 344(SP), R11
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_2_0:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_2_0
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_2_0
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_2_0
-
-badac_2_0:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_2_0
-
-end_2_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_2_1
-
-done_2_1:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (DX)(DI*2)
-	MOVBLZX CH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    320(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 328(SP)
-	JEQ     exit_2
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DX
-	MOVQ    40(SI), R12
-	ADDQ    DX, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (DX)
-	VMOVDQU Y15, 32(DX)
-	VMOVDQU Y15, 64(DX)
-	VMOVDQU Y15, 96(DX)
-	MOVQ    8(SI), R11
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2_1
-
-dc_2_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R10, R10
-	CMOVQPL R12, R11
-	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R11
-	MOVL    R11, 352(SP)(SI*4)
-	MOVW    R11, (DX)
-	JMP     back_2_1
-
-dclong_2_1:
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
-
-longdc_2_1:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_2_1
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_2_1
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_2_1
-
-baddc_2_1:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2_1
-
-escape_2_1:
-	SUBL    $0x00004000, CX
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_2_1
-
-ac_2_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_2_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, CX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, CX
-	MOVQ    R10, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R10, R10
-	CMOVQPL SI, R11
-	SHLXQ   DI, R10, R10
-	MOVL    R11, SI
-	CMPL    CX, $0x00003f00
-	JCC     done_2_1
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (DX)(DI*2)
-	JMP     back_2_1
-
-acend_2_1:
-	ADDL $0x00008000, CX
-	JMP  done_2_1
-
-aclong_2_1:
-	MOVQ 344(SP), R11
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_2_1:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_2_1
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_2_1
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_2_1
-
-badac_2_1:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_2_1
-
-end_2_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_2_2
-
-done_2_2:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (DX)(DI*2)
-	MOVBLZX CH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    320(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 328(SP)
-	JEQ     exit_2
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DX
-	MOVQ    40(SI), R12
-	ADDQ    DX, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (DX)
-	VMOVDQU Y15, 32(DX)
-	VMOVDQU Y15, 64(DX)
-	VMOVDQU Y15, 96(DX)
-	MOVQ    8(SI), R11
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2_2
-
-dc_2_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R10, R10
-	CMOVQPL R12, R11
-	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R11
-	MOVL    R11, 352(SP)(SI*4)
-	MOVW    R11, (DX)
-	JMP     back_2_2
-
-dclong_2_2:
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
-
-longdc_2_2:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_2_2
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_2_2
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_2_2
-
-baddc_2_2:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2_2
-
-escape_2_2:
-	SUBL    $0x00004000, CX
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_2_2
-
-ac_2_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_2_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, CX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, CX
-	MOVQ    R10, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R10, R10
-	CMOVQPL SI, R11
-	SHLXQ   DI, R10, R10
-	MOVL    R11, SI
-	CMPL    CX, $0x00003f00
-	JCC     done_2_2
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (DX)(DI*2)
-	JMP     back_2_2
-
-acend_2_2:
-	ADDL $0x00008000, CX
-	JMP  done_2_2
-
-aclong_2_2:
-	MOVQ 344(SP), R11
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_2_2:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_2_2
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_2_2
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_2_2
-
-badac_2_2:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_2_2
-
-end_2_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_2_3
-
-done_2_3:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (DX)(DI*2)
-	MOVBLZX CH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    320(SP), R11
-	MOVB    DI, (R11)
-	SUBQ    $0x01, 328(SP)
-	JEQ     exit_2
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DX
-	MOVQ    40(SI), R12
-	ADDQ    DX, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (DX)
-	VMOVDQU Y15, 32(DX)
-	VMOVDQU Y15, 64(DX)
-	VMOVDQU Y15, 96(DX)
-	MOVQ    8(SI), R11
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2_3
-
-dc_2_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R10, R10
-	CMOVQPL R12, R11
-	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R11
-	MOVL    R11, 352(SP)(SI*4)
-	MOVW    R11, (DX)
-	JMP     loop
-
-dclong_2_3:
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
-
-longdc_2_3:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_2_3
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_2_3
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_2_3
-
-baddc_2_3:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2_3
-
-escape_2_3:
-	SUBL    $0x00004000, CX
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_2_3
-
-ac_2_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_2_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, CX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, CX
-	MOVQ    R10, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R11, R11
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R11, SI
-	TESTQ   R10, R10
-	CMOVQPL SI, R11
-	SHLXQ   DI, R10, R10
-	MOVL    R11, SI
-	CMPL    CX, $0x00003f00
-	JCC     done_2_3
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (DX)(DI*2)
-	JMP     loop
-
-acend_2_3:
-	ADDL $0x00008000, CX
-	JMP  done_2_3
-
-aclong_2_3:
-	MOVQ 344(SP), R11
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R12
-
-longac_2_3:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     badac_2_3
-	CMPL    DI, 16384(R11)(R12*4)
-	JCC     longac_2_3
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     ac_2_3
-
-badac_2_3:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_2_3
-
-fresh_2:
-	MOVL    $0x00000000, 368(SP)
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DX
-	MOVQ    40(SI), R12
-	ADDQ    DX, R12
-	MOVQ    R12, 24(SI)
-	VMOVDQU Y15, (DX)
-	VMOVDQU Y15, 32(DX)
-	VMOVDQU Y15, 64(DX)
-	VMOVDQU Y15, 96(DX)
-	MOVQ    8(SI), R11
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R11)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2
-
-dc_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R11
-	SHRQ    $0x01, R11
-	MOVL    DI, R12
-	XORL    $0x3f, R12
-	SHRXQ   R12, R11, R11
-	MOVQ    $-1, R12
-	SHLXQ   DI, R12, R12
-	INCQ    R12
-	ADDQ    R11, R12
-	TESTQ   R10, R10
-	CMOVQPL R12, R11
-	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R11
-	MOVL    R11, 352(SP)(SI*4)
-	MOVW    R11, (DX)
-	JMP     begin_2
-
-dclong_2:
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R12
-
-longdc_2:
-	INCL    R12
-	CMPL    R12, $0x11
-	JEQ     baddc_2
-	CMPL    DI, 1024(R11)(R12*4)
-	JCC     longdc_2
-	MOVL    $0x00000010, SI
-	SUBL    R12, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R11)(R12*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R11)(DI*1), DI
-	SHLL    $0x08, R12
-	ORL     R12, DI
-	JMP     dc_2
-
-baddc_2:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2
-
-exit_0:
-	MOVQ $0x00000000, 64(SP)
-	JMP  exit
-
-exit_1:
-	MOVQ $0x00000001, 64(SP)
-	JMP  exit
-
-exit_2:
-	MOVQ $0x00000002, 64(SP)
+stop_1:
+	MOVQ $0x00000001, 256(SP)
 
 exit:
-	MOVL    AX, 96(SP)
-	MOVQ    R14, 120(SP)
-	MOVL    BX, 192(SP)
-	MOVQ    R15, 216(SP)
-	MOVL    CX, 288(SP)
-	MOVQ    DX, 312(SP)
+	MOVQ    AX, 288(SP)
+	MOVQ    R8, 296(SP)
+	MOVQ    R12, 304(SP)
+	MOVQ    BX, 352(SP)
+	MOVQ    R9, 360(SP)
+	MOVQ    R13, 368(SP)
 	MOVQ    c+0(FP), SI
-	VMOVDQU 64(SP), Y0
-	VMOVDQU Y0, 64(SI)
-	VMOVDQU 96(SP), Y0
-	VMOVDQU Y0, 96(SI)
-	VMOVDQU 128(SP), Y0
-	VMOVDQU Y0, 128(SI)
-	VMOVDQU 160(SP), Y0
-	VMOVDQU Y0, 160(SI)
-	VMOVDQU 192(SP), Y0
-	VMOVDQU Y0, 192(SI)
-	VMOVDQU 224(SP), Y0
-	VMOVDQU Y0, 224(SI)
 	VMOVDQU 256(SP), Y0
 	VMOVDQU Y0, 256(SI)
 	VMOVDQU 288(SP), Y0
@@ -5507,12 +1509,14 @@ exit:
 	VMOVDQU Y0, 320(SI)
 	VMOVDQU 352(SP), Y0
 	VMOVDQU Y0, 352(SI)
+	VMOVDQU 384(SP), Y0
+	VMOVDQU Y0, 384(SI)
 	VZEROUPPER
 	RET
 
-// func lanes4(c *uint8)
-// Requires: AVX, AVX2, BMI2, CMOV
-TEXT ·lanes4(SB), NOSPLIT, $480-8
+// func lanes3(c *uint8)
+// Requires: AVX, BMI2, CMOV
+TEXT ·lanes3(SB), NOSPLIT, $480-8
 	MOVQ    c+0(FP), SI
 	VMOVDQU (SI), Y0
 	VMOVDQU Y0, (SP)
@@ -5544,3682 +1548,1434 @@ TEXT ·lanes4(SB), NOSPLIT, $480-8
 	VMOVDQU Y0, 416(SP)
 	VMOVDQU 448(SI), Y0
 	VMOVDQU Y0, 448(SP)
-	VPXOR   Y15, Y15, Y15
-	MOVQ    $0x00000034, R14
-	MOVL    96(SP), AX
-	MOVQ    120(SP), R15
-	MOVL    192(SP), BX
-	MOVL    288(SP), CX
-	MOVL    384(SP), DX
-	CMPL    176(SP), $0x00
-	JNE     fresh_0
+	VZEROUPPER
+	MOVQ    288(SP), AX
+	MOVQ    296(SP), R8
+	MOVQ    304(SP), R12
+	MOVQ    352(SP), BX
+	MOVQ    360(SP), R9
+	MOVQ    368(SP), R13
+	MOVQ    416(SP), CX
+	MOVQ    424(SP), R10
+	MOVQ    432(SP), R14
 
-begin_0:
-	CMPL 272(SP), $0x00
-	JNE  fresh_1
-
-begin_1:
-	CMPL 368(SP), $0x00
-	JNE  fresh_2
-
-begin_2:
-	CMPL 464(SP), $0x00
-	JNE  fresh_3
-
-begin_3:
 loop:
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
 	MOVBLZX CL, SI
 	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    392(SP), SI
-	MOVQ    SI, 392(SP)
-	ANDL    $0x0000ff07, DX
-	MOVQ    (SI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	SHRXQ   R14, R8, SI
-	MOVQ    152(SP), R12
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_0
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_0
+	ADDQ    DI, AX
+
+value_0_0:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-
-back_0_0:
-	SHRXQ   R14, R9, SI
-	MOVQ    248(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_0
 	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_0
+	ADDQ    DI, BX
+
+value_1_0:
 	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVQ    216(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_1_0:
-	SHRXQ   R14, R10, SI
-	MOVQ    344(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_0
 	SHLXQ   DI, R10, R10
-	ADDL    DI, CX
-	CMPL    CX, $0x00003f00
-	JCC     end_2_0
+	ADDQ    DI, CX
+
+value_2_0:
 	MOVBLZX CH, DI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVQ    312(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_2_0:
-	SHRXQ   R14, R11, SI
-	MOVQ    440(SP), R12
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	SHLXQ   DI, R11, R11
-	ADDL    DI, DX
-	CMPL    DX, $0x00003f00
-	JCC     end_3_0
-	MOVBLZX DH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    408(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_3_0:
-	SHRXQ   R14, R8, SI
-	MOVQ    152(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_1
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_1
+	ADDQ    DI, AX
+
+value_0_1:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-
-back_0_1:
-	SHRXQ   R14, R9, SI
-	MOVQ    248(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_1
 	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_1
+	ADDQ    DI, BX
+
+value_1_1:
 	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVQ    216(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_1_1:
-	SHRXQ   R14, R10, SI
-	MOVQ    344(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_1
 	SHLXQ   DI, R10, R10
-	ADDL    DI, CX
-	CMPL    CX, $0x00003f00
-	JCC     end_2_1
+	ADDQ    DI, CX
+
+value_2_1:
 	MOVBLZX CH, DI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVQ    312(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_2_1:
-	SHRXQ   R14, R11, SI
-	MOVQ    440(SP), R12
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	SHLXQ   DI, R11, R11
-	ADDL    DI, DX
-	CMPL    DX, $0x00003f00
-	JCC     end_3_1
-	MOVBLZX DH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    408(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_3_1:
-	SHRXQ   R14, R8, SI
-	MOVQ    152(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_2
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_2
+	ADDQ    DI, AX
+
+value_0_2:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-
-back_0_2:
-	SHRXQ   R14, R9, SI
-	MOVQ    248(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_2
 	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_2
+	ADDQ    DI, BX
+
+value_1_2:
 	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVQ    216(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_1_2:
-	SHRXQ   R14, R10, SI
-	MOVQ    344(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_2
 	SHLXQ   DI, R10, R10
-	ADDL    DI, CX
-	CMPL    CX, $0x00003f00
-	JCC     end_2_2
+	ADDQ    DI, CX
+
+value_2_2:
 	MOVBLZX CH, DI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVQ    312(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_2_2:
-	SHRXQ   R14, R11, SI
-	MOVQ    440(SP), R12
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	SHLXQ   DI, R11, R11
-	ADDL    DI, DX
-	CMPL    DX, $0x00003f00
-	JCC     end_3_2
-	MOVBLZX DH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    408(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_3_2:
-	SHRXQ   R14, R8, SI
-	MOVQ    152(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_3
 	SHLXQ   DI, R8, R8
-	ADDL    DI, AX
-	CMPL    AX, $0x00003f00
-	JCC     end_0_3
+	ADDQ    DI, AX
+
+value_0_3:
 	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-
-back_0_3:
-	SHRXQ   R14, R9, SI
-	MOVQ    248(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_3
 	SHLXQ   DI, R9, R9
-	ADDL    DI, BX
-	CMPL    BX, $0x00003f00
-	JCC     end_1_3
+	ADDQ    DI, BX
+
+value_1_3:
 	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVQ    216(SP), R12
-	MOVW    SI, (R12)(DI*2)
-
-back_1_3:
-	SHRXQ   R14, R10, SI
-	MOVQ    344(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_3
 	SHLXQ   DI, R10, R10
-	ADDL    DI, CX
-	CMPL    CX, $0x00003f00
-	JCC     end_2_3
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    312(SP), R12
-	MOVW    SI, (R12)(DI*2)
+	ADDQ    DI, CX
 
-back_2_3:
-	SHRXQ   R14, R11, SI
-	MOVQ    440(SP), R12
-	MOVWLZX (R12)(SI*4), DI
-	MOVWLZX 2(R12)(SI*4), SI
-	SHLXQ   DI, R11, R11
-	ADDL    DI, DX
-	CMPL    DX, $0x00003f00
-	JCC     end_3_3
-	MOVBLZX DH, DI
+value_2_3:
+	MOVBLZX CH, DI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
-	MOVQ    408(SP), R12
-	MOVW    SI, (R12)(DI*2)
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
 	JMP     loop
-
-end_0_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_0
-
-done_0_0:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R13
-	ADDQ    R15, R13
-	MOVQ    R13, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R12
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_0
-
-dc_0_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R8, R8
-	CMOVQPL R13, R12
-	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R12
-	MOVL    R12, 160(SP)(SI*4)
-	MOVW    R12, (R15)
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	JMP     back_0_0
-
-dclong_0_0:
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
-
-longdc_0_0:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_0_0
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_0_0
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_0_0
-
-baddc_0_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_0
 
 escape_0_0:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_0
-
-ac_0_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R12
-	SHLXQ   DI, R8, R8
-	MOVL    R12, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_0
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	JMP     back_0_0
-
-acend_0_0:
-	ADDL $0x00008000, AX
-	JMP  done_0_0
-
-aclong_0_0:
-	MOVQ 152(SP), R12
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_0_0:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_0_0
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_0_0
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_0_0
-
-badac_0_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_0
-
-end_0_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_1
-
-done_0_1:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R13
-	ADDQ    R15, R13
-	MOVQ    R13, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R12
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_1
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_0
 
-dc_0_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R8, R8
-	CMOVQPL R13, R12
+symbol_0_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R12
-	MOVL    R12, 160(SP)(SI*4)
-	MOVW    R12, (R15)
-	JMP     back_0_1
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	JMP     value_0_0
 
-dclong_0_1:
+zero_0_0:
+	MOVL    16788(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	XORL    SI, SI
+	JMP     value_0_0
+
+long_0_0:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_0_1:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_0_1
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_0_1
+longer_0_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_0
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_0
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_0_1
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_0
 
-baddc_0_1:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_1
+bad_0_0:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_0
 
 escape_0_1:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_1
-
-ac_0_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R12
-	SHLXQ   DI, R8, R8
-	MOVL    R12, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_1
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-	JMP     back_0_1
-
-acend_0_1:
-	ADDL $0x00008000, AX
-	JMP  done_0_1
-
-aclong_0_1:
-	MOVQ 152(SP), R12
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_0_1:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_0_1
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_0_1
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_0_1
-
-badac_0_1:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_1
-
-end_0_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_2
-
-done_0_2:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R13
-	ADDQ    R15, R13
-	MOVQ    R13, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R12
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_2
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_1
 
-dc_0_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R8, R8
-	CMOVQPL R13, R12
+symbol_0_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R12
-	MOVL    R12, 160(SP)(SI*4)
-	MOVW    R12, (R15)
-	JMP     back_0_2
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_1
 
-dclong_0_2:
+zero_0_1:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_1
+
+long_0_1:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_0_2:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_0_2
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_0_2
+longer_0_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_1
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_1
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_0_2
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_1
 
-baddc_0_2:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_2
+bad_0_1:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_1
 
 escape_0_2:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_2
-
-ac_0_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R12
-	SHLXQ   DI, R8, R8
-	MOVL    R12, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_2
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-	JMP     back_0_2
-
-acend_0_2:
-	ADDL $0x00008000, AX
-	JMP  done_0_2
-
-aclong_0_2:
-	MOVQ 152(SP), R12
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_0_2:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_0_2
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_0_2
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_0_2
-
-badac_0_2:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_2
-
-end_0_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_0_3
-
-done_0_3:
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R15)(DI*2)
-	MOVBLZX AH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    128(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 136(SP)
-	JEQ     exit_0
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R13
-	ADDQ    R15, R13
-	MOVQ    R13, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R12
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0_3
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_2
 
-dc_0_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R8, R8
-	CMOVQPL R13, R12
+symbol_0_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R12
-	MOVL    R12, 160(SP)(SI*4)
-	MOVW    R12, (R15)
-	JMP     back_0_3
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_2
 
-dclong_0_3:
+zero_0_2:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_2
+
+long_0_2:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_0_3:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_0_3
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_0_3
+longer_0_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_2
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_2
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_0_3
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_2
 
-baddc_0_3:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0_3
+bad_0_2:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_2
 
 escape_0_3:
-	SUBL    $0x00004000, AX
-	MOVBLZX AL, DI
-	SHRL    $0x03, DI
-	ADDQ    104(SP), DI
-	MOVQ    DI, 104(SP)
-	ANDL    $0x0000ff07, AX
-	MOVQ    (DI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_0_3
-
-ac_0_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_0_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, AX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, AX
-	MOVQ    R8, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R8, R8
-	CMOVQPL SI, R12
-	SHLXQ   DI, R8, R8
-	MOVL    R12, SI
-	CMPL    AX, $0x00003f00
-	JCC     done_0_3
-	MOVBLZX AH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVW    SI, (R15)(DI*2)
-	JMP     back_0_3
-
-acend_0_3:
-	ADDL $0x00008000, AX
-	JMP  done_0_3
-
-aclong_0_3:
-	MOVQ 152(SP), R12
-	MOVQ R8, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_0_3:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_0_3
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_0_3
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_0_3
-
-badac_0_3:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_0_3
-
-fresh_0:
-	MOVL    $0x00000000, 176(SP)
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
 	MOVBLZX AL, SI
 	SHRL    $0x03, SI
-	ADDQ    104(SP), SI
-	CMPQ    SI, 112(SP)
-	CMOVQHI 112(SP), SI
-	MOVQ    SI, 104(SP)
-	ANDL    $0x00000007, AX
-	MOVQ    (SI), R8
-	BSWAPQ  R8
-	SHLXQ   AX, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 144(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 152(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 128(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), R15
-	MOVQ    40(SI), R13
-	ADDQ    R15, R13
-	MOVQ    R13, 24(SI)
-	VMOVDQU Y15, (R15)
-	VMOVDQU Y15, 32(R15)
-	VMOVDQU Y15, 64(R15)
-	VMOVDQU Y15, 96(R15)
-	MOVQ    8(SI), R12
-	MOVQ    R8, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_0
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_3
 
-dc_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R8, R8
-	ADDL    SI, AX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, AX
-	MOVQ    R8, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R8, R8
-	CMOVQPL R13, R12
+symbol_0_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R8, R8
-	MOVQ    144(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    160(SP)(SI*4), R12
-	MOVL    R12, 160(SP)(SI*4)
-	MOVW    R12, (R15)
-	JMP     begin_0
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_3
 
-dclong_0:
+zero_0_3:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_3
+
+long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_0:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_0
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_0
+longer_0_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_3
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_3
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_0
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_3
 
-baddc_0:
-	MOVL $0x00000001, 180(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_0
+bad_0_3:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_3
 
-end_1_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_0
-
-done_1_0:
-	MOVQ    216(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 216(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_0
-
-dc_1_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R9, R9
-	CMOVQPL R13, R12
-	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R12
-	MOVL    R12, 256(SP)(SI*4)
-	MOVQ    216(SP), DI
-	MOVW    R12, (DI)
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	JMP     back_1_0
-
-dclong_1_0:
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
-
-longdc_1_0:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_1_0
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_1_0
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_1_0
-
-baddc_1_0:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_0
+stop_0:
+	MOVQ $0x00000000, 256(SP)
+	JMP  exit
 
 escape_1_0:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_0
-
-ac_1_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R12
-	SHLXQ   DI, R9, R9
-	MOVL    R12, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_0
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    216(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	JMP     back_1_0
-
-acend_1_0:
-	ADDL $0x00008000, BX
-	JMP  done_1_0
-
-aclong_1_0:
-	MOVQ 248(SP), R12
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_1_0:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_1_0
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_1_0
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_1_0
-
-badac_1_0:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_0
-
-end_1_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_1
-
-done_1_1:
-	MOVQ    216(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 216(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_1
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_0
 
-dc_1_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R9, R9
-	CMOVQPL R13, R12
+symbol_1_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R12
-	MOVL    R12, 256(SP)(SI*4)
-	MOVQ    216(SP), DI
-	MOVW    R12, (DI)
-	JMP     back_1_1
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	JMP     value_1_0
 
-dclong_1_1:
+zero_1_0:
+	MOVL    16788(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	XORL    SI, SI
+	JMP     value_1_0
+
+long_1_0:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_1_1:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_1_1
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_1_1
+longer_1_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_0
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_0
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_1_1
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_0
 
-baddc_1_1:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_1
+bad_1_0:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_0
 
 escape_1_1:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_1
-
-ac_1_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R12
-	SHLXQ   DI, R9, R9
-	MOVL    R12, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_1
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    216(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_1_1
-
-acend_1_1:
-	ADDL $0x00008000, BX
-	JMP  done_1_1
-
-aclong_1_1:
-	MOVQ 248(SP), R12
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_1_1:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_1_1
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_1_1
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_1_1
-
-badac_1_1:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_1
-
-end_1_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_2
-
-done_1_2:
-	MOVQ    216(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 216(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_2
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_1
 
-dc_1_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R9, R9
-	CMOVQPL R13, R12
+symbol_1_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R12
-	MOVL    R12, 256(SP)(SI*4)
-	MOVQ    216(SP), DI
-	MOVW    R12, (DI)
-	JMP     back_1_2
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	JMP     value_1_1
 
-dclong_1_2:
+zero_1_1:
+	MOVL 16788(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	JMP  value_1_1
+
+long_1_1:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_1_2:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_1_2
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_1_2
+longer_1_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_1
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_1
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_1_2
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_1
 
-baddc_1_2:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_2
+bad_1_1:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_1
 
 escape_1_2:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_2
-
-ac_1_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R12
-	SHLXQ   DI, R9, R9
-	MOVL    R12, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_2
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    216(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_1_2
-
-acend_1_2:
-	ADDL $0x00008000, BX
-	JMP  done_1_2
-
-aclong_1_2:
-	MOVQ 248(SP), R12
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_1_2:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_1_2
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_1_2
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_1_2
-
-badac_1_2:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_2
-
-end_1_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_1_3
-
-done_1_3:
-	MOVQ    216(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX BH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    224(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 232(SP)
-	JEQ     exit_1
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 216(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1_3
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_2
 
-dc_1_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R9, R9
-	CMOVQPL R13, R12
+symbol_1_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R12
-	MOVL    R12, 256(SP)(SI*4)
-	MOVQ    216(SP), DI
-	MOVW    R12, (DI)
-	JMP     back_1_3
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	JMP     value_1_2
 
-dclong_1_3:
+zero_1_2:
+	MOVL 16788(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	JMP  value_1_2
+
+long_1_2:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_1_3:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_1_3
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_1_3
+longer_1_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_2
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_2
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_1_3
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_2
 
-baddc_1_3:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1_3
+bad_1_2:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_2
 
 escape_1_3:
-	SUBL    $0x00004000, BX
-	MOVBLZX BL, DI
-	SHRL    $0x03, DI
-	ADDQ    200(SP), DI
-	MOVQ    DI, 200(SP)
-	ANDL    $0x0000ff07, BX
-	MOVQ    (DI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_1_3
-
-ac_1_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_1_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, BX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, BX
-	MOVQ    R9, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R9, R9
-	CMOVQPL SI, R12
-	SHLXQ   DI, R9, R9
-	MOVL    R12, SI
-	CMPL    BX, $0x00003f00
-	JCC     done_1_3
-	MOVBLZX BH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    216(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_1_3
-
-acend_1_3:
-	ADDL $0x00008000, BX
-	JMP  done_1_3
-
-aclong_1_3:
-	MOVQ 248(SP), R12
-	MOVQ R9, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_1_3:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_1_3
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_1_3
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_1_3
-
-badac_1_3:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_1_3
-
-fresh_1:
-	MOVL    $0x00000000, 272(SP)
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
 	MOVBLZX BL, SI
 	SHRL    $0x03, SI
-	ADDQ    200(SP), SI
-	CMPQ    SI, 208(SP)
-	CMOVQHI 208(SP), SI
-	MOVQ    SI, 200(SP)
-	ANDL    $0x00000007, BX
-	MOVQ    (SI), R9
-	BSWAPQ  R9
-	SHLXQ   BX, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 240(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 248(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 224(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 216(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R9, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_1
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_3
 
-dc_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R9, R9
-	ADDL    SI, BX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, BX
-	MOVQ    R9, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R9, R9
-	CMOVQPL R13, R12
+symbol_1_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R9, R9
-	MOVQ    240(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    256(SP)(SI*4), R12
-	MOVL    R12, 256(SP)(SI*4)
-	MOVQ    216(SP), DI
-	MOVW    R12, (DI)
-	JMP     begin_1
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	JMP     value_1_3
 
-dclong_1:
+zero_1_3:
+	MOVL 16788(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	JMP  value_1_3
+
+long_1_3:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_1:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_1
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_1
+longer_1_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_3
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_3
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_1
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_3
 
-baddc_1:
-	MOVL $0x00000001, 276(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_1
+bad_1_3:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_3
 
-end_2_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_2_0
-
-done_2_0:
-	MOVQ    312(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX CH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    320(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 328(SP)
-	JEQ     exit_2
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 312(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2_0
-
-dc_2_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R10, R10
-	CMOVQPL R13, R12
-	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R12
-	MOVL    R12, 352(SP)(SI*4)
-	MOVQ    312(SP), DI
-	MOVW    R12, (DI)
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	JMP     back_2_0
-
-dclong_2_0:
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
-
-longdc_2_0:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_2_0
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_2_0
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_2_0
-
-baddc_2_0:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2_0
+stop_1:
+	MOVQ $0x00000001, 256(SP)
+	JMP  exit
 
 escape_2_0:
-	SUBL    $0x00004000, CX
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_2_0
-
-ac_2_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_2_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, CX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, CX
-	MOVQ    R10, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R10, R10
-	CMOVQPL SI, R12
-	SHLXQ   DI, R10, R10
-	MOVL    R12, SI
-	CMPL    CX, $0x00003f00
-	JCC     done_2_0
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    312(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	JMP     back_2_0
-
-acend_2_0:
-	ADDL $0x00008000, CX
-	JMP  done_2_0
-
-aclong_2_0:
-	MOVQ 344(SP), R12
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_2_0:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_2_0
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_2_0
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_2_0
-
-badac_2_0:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_2_0
-
-end_2_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_2_1
-
-done_2_1:
-	MOVQ    312(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX CH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    320(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 328(SP)
-	JEQ     exit_2
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
 	MOVBLZX CL, SI
 	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 312(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2_1
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_0
 
-dc_2_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R10, R10
-	CMOVQPL R13, R12
+symbol_2_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R12
-	MOVL    R12, 352(SP)(SI*4)
-	MOVQ    312(SP), DI
-	MOVW    R12, (DI)
-	JMP     back_2_1
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	JMP     value_2_0
 
-dclong_2_1:
+zero_2_0:
+	MOVL    16788(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	XORL    SI, SI
+	JMP     value_2_0
+
+long_2_0:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_2_1:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_2_1
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_2_1
+longer_2_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_0
+	CMPL    DI, 16384(R14)(BP*4)
+	JCC     longer_2_0
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_2_1
+	MOVBLZX 16520(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_0
 
-baddc_2_1:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2_1
+bad_2_0:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_0
 
 escape_2_1:
-	SUBL    $0x00004000, CX
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_2_1
-
-ac_2_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_2_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, CX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, CX
-	MOVQ    R10, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R10, R10
-	CMOVQPL SI, R12
-	SHLXQ   DI, R10, R10
-	MOVL    R12, SI
-	CMPL    CX, $0x00003f00
-	JCC     done_2_1
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    312(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_2_1
-
-acend_2_1:
-	ADDL $0x00008000, CX
-	JMP  done_2_1
-
-aclong_2_1:
-	MOVQ 344(SP), R12
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_2_1:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_2_1
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_2_1
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_2_1
-
-badac_2_1:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_2_1
-
-end_2_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_2_2
-
-done_2_2:
-	MOVQ    312(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX CH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    320(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 328(SP)
-	JEQ     exit_2
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
 	MOVBLZX CL, SI
 	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 312(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2_2
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_1
 
-dc_2_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R10, R10
-	CMOVQPL R13, R12
+symbol_2_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R12
-	MOVL    R12, 352(SP)(SI*4)
-	MOVQ    312(SP), DI
-	MOVW    R12, (DI)
-	JMP     back_2_2
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	JMP     value_2_1
 
-dclong_2_2:
+zero_2_1:
+	MOVL 16788(R14), DI
+	SHLL $0x08, DI
+	ADDQ DI, CX
+	XORL SI, SI
+	JMP  value_2_1
+
+long_2_1:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_2_2:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_2_2
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_2_2
+longer_2_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_1
+	CMPL    DI, 16384(R14)(BP*4)
+	JCC     longer_2_1
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_2_2
+	MOVBLZX 16520(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_1
 
-baddc_2_2:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2_2
+bad_2_1:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_1
 
 escape_2_2:
-	SUBL    $0x00004000, CX
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_2_2
-
-ac_2_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_2_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, CX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, CX
-	MOVQ    R10, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R10, R10
-	CMOVQPL SI, R12
-	SHLXQ   DI, R10, R10
-	MOVL    R12, SI
-	CMPL    CX, $0x00003f00
-	JCC     done_2_2
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    312(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_2_2
-
-acend_2_2:
-	ADDL $0x00008000, CX
-	JMP  done_2_2
-
-aclong_2_2:
-	MOVQ 344(SP), R12
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_2_2:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_2_2
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_2_2
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_2_2
-
-badac_2_2:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_2_2
-
-end_2_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_2_3
-
-done_2_3:
-	MOVQ    312(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX CH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    320(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 328(SP)
-	JEQ     exit_2
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
 	MOVBLZX CL, SI
 	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 312(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2_3
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_2
 
-dc_2_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R10, R10
-	CMOVQPL R13, R12
+symbol_2_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R12
-	MOVL    R12, 352(SP)(SI*4)
-	MOVQ    312(SP), DI
-	MOVW    R12, (DI)
-	JMP     back_2_3
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	JMP     value_2_2
 
-dclong_2_3:
+zero_2_2:
+	MOVL 16788(R14), DI
+	SHLL $0x08, DI
+	ADDQ DI, CX
+	XORL SI, SI
+	JMP  value_2_2
+
+long_2_2:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_2_3:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_2_3
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_2_3
+longer_2_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_2
+	CMPL    DI, 16384(R14)(BP*4)
+	JCC     longer_2_2
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_2_3
+	MOVBLZX 16520(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_2
 
-baddc_2_3:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2_3
+bad_2_2:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_2
 
 escape_2_3:
-	SUBL    $0x00004000, CX
-	MOVBLZX CL, DI
-	SHRL    $0x03, DI
-	ADDQ    296(SP), DI
-	MOVQ    DI, 296(SP)
-	ANDL    $0x0000ff07, CX
-	MOVQ    (DI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_2_3
-
-ac_2_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_2_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, CX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, CX
-	MOVQ    R10, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R10, R10
-	CMOVQPL SI, R12
-	SHLXQ   DI, R10, R10
-	MOVL    R12, SI
-	CMPL    CX, $0x00003f00
-	JCC     done_2_3
-	MOVBLZX CH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    312(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_2_3
-
-acend_2_3:
-	ADDL $0x00008000, CX
-	JMP  done_2_3
-
-aclong_2_3:
-	MOVQ 344(SP), R12
-	MOVQ R10, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_2_3:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_2_3
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_2_3
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_2_3
-
-badac_2_3:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_2_3
-
-fresh_2:
-	MOVL    $0x00000000, 368(SP)
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
 	MOVBLZX CL, SI
 	SHRL    $0x03, SI
-	ADDQ    296(SP), SI
-	CMPQ    SI, 304(SP)
-	CMOVQHI 304(SP), SI
-	MOVQ    SI, 296(SP)
-	ANDL    $0x00000007, CX
-	MOVQ    (SI), R10
-	BSWAPQ  R10
-	SHLXQ   CX, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 336(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 344(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 320(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 312(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R10, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_2
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_3
 
-dc_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R10, R10
-	ADDL    SI, CX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, CX
-	MOVQ    R10, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R10, R10
-	CMOVQPL R13, R12
+symbol_2_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
 	SHLXQ   DI, R10, R10
-	MOVQ    336(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    352(SP)(SI*4), R12
-	MOVL    R12, 352(SP)(SI*4)
-	MOVQ    312(SP), DI
-	MOVW    R12, (DI)
-	JMP     begin_2
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	JMP     value_2_3
 
-dclong_2:
+zero_2_3:
+	MOVL 16788(R14), DI
+	SHLL $0x08, DI
+	ADDQ DI, CX
+	XORL SI, SI
+	JMP  value_2_3
+
+long_2_3:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
+	MOVL $0x0000000c, BP
 
-longdc_2:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_2
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_2
+longer_2_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_3
+	CMPL    DI, 16384(R14)(BP*4)
+	JCC     longer_2_3
 	MOVL    $0x00000010, SI
-	SUBL    R13, SI
+	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
+	ADDL    16452(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_2
+	MOVBLZX 16520(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_3
 
-baddc_2:
-	MOVL $0x00000001, 372(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_2
+bad_2_3:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_3
 
-end_3_0:
-	TESTL $0x000000ff, DI
-	JEQ   escape_3_0
-
-done_3_0:
-	MOVQ    408(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX DH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    416(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 424(SP)
-	JEQ     exit_3
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    392(SP), SI
-	CMPQ    SI, 400(SP)
-	CMOVQHI 400(SP), SI
-	MOVQ    SI, 392(SP)
-	ANDL    $0x00000007, DX
-	MOVQ    (SI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 432(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 440(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 416(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 408(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R11, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_3_0
-
-dc_3_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R11, R11
-	ADDL    SI, DX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, DX
-	MOVQ    R11, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R11, R11
-	CMOVQPL R13, R12
-	SHLXQ   DI, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    448(SP)(SI*4), R12
-	MOVL    R12, 448(SP)(SI*4)
-	MOVQ    408(SP), DI
-	MOVW    R12, (DI)
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    392(SP), SI
-	MOVQ    SI, 392(SP)
-	ANDL    $0x00000007, DX
-	MOVQ    (SI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	JMP     back_3_0
-
-dclong_3_0:
-	MOVQ R11, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
-
-longdc_3_0:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_3_0
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_3_0
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_3_0
-
-baddc_3_0:
-	MOVL $0x00000001, 468(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_3_0
-
-escape_3_0:
-	SUBL    $0x00004000, DX
-	MOVBLZX DL, DI
-	SHRL    $0x03, DI
-	ADDQ    392(SP), DI
-	MOVQ    DI, 392(SP)
-	ANDL    $0x0000ff07, DX
-	MOVQ    (DI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_3_0
-
-ac_3_0:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R11, R11
-	ADDL    SI, DX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_3_0
-	ANDL    $0x0000000f, DI
-	ADDL    DI, DX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, DX
-	MOVQ    R11, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R11, R11
-	CMOVQPL SI, R12
-	SHLXQ   DI, R11, R11
-	MOVL    R12, SI
-	CMPL    DX, $0x00003f00
-	JCC     done_3_0
-	MOVBLZX DH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    408(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX DL, DI
-	SHRL    $0x03, DI
-	ADDQ    392(SP), DI
-	MOVQ    DI, 392(SP)
-	ANDL    $0x0000ff07, DX
-	MOVQ    (DI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	JMP     back_3_0
-
-acend_3_0:
-	ADDL $0x00008000, DX
-	JMP  done_3_0
-
-aclong_3_0:
-	MOVQ 440(SP), R12
-	MOVQ R11, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_3_0:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_3_0
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_3_0
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_3_0
-
-badac_3_0:
-	MOVL $0x00000001, 468(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_3_0
-
-end_3_1:
-	TESTL $0x000000ff, DI
-	JEQ   escape_3_1
-
-done_3_1:
-	MOVQ    408(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX DH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    416(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 424(SP)
-	JEQ     exit_3
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    392(SP), SI
-	CMPQ    SI, 400(SP)
-	CMOVQHI 400(SP), SI
-	MOVQ    SI, 392(SP)
-	ANDL    $0x00000007, DX
-	MOVQ    (SI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 432(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 440(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 416(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 408(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R11, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_3_1
-
-dc_3_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R11, R11
-	ADDL    SI, DX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, DX
-	MOVQ    R11, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R11, R11
-	CMOVQPL R13, R12
-	SHLXQ   DI, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    448(SP)(SI*4), R12
-	MOVL    R12, 448(SP)(SI*4)
-	MOVQ    408(SP), DI
-	MOVW    R12, (DI)
-	JMP     back_3_1
-
-dclong_3_1:
-	MOVQ R11, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
-
-longdc_3_1:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_3_1
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_3_1
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_3_1
-
-baddc_3_1:
-	MOVL $0x00000001, 468(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_3_1
-
-escape_3_1:
-	SUBL    $0x00004000, DX
-	MOVBLZX DL, DI
-	SHRL    $0x03, DI
-	ADDQ    392(SP), DI
-	MOVQ    DI, 392(SP)
-	ANDL    $0x0000ff07, DX
-	MOVQ    (DI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_3_1
-
-ac_3_1:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R11, R11
-	ADDL    SI, DX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_3_1
-	ANDL    $0x0000000f, DI
-	ADDL    DI, DX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, DX
-	MOVQ    R11, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R11, R11
-	CMOVQPL SI, R12
-	SHLXQ   DI, R11, R11
-	MOVL    R12, SI
-	CMPL    DX, $0x00003f00
-	JCC     done_3_1
-	MOVBLZX DH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    408(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_3_1
-
-acend_3_1:
-	ADDL $0x00008000, DX
-	JMP  done_3_1
-
-aclong_3_1:
-	MOVQ 440(SP), R12
-	MOVQ R11, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_3_1:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_3_1
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_3_1
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_3_1
-
-badac_3_1:
-	MOVL $0x00000001, 468(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_3_1
-
-end_3_2:
-	TESTL $0x000000ff, DI
-	JEQ   escape_3_2
-
-done_3_2:
-	MOVQ    408(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX DH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    416(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 424(SP)
-	JEQ     exit_3
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    392(SP), SI
-	CMPQ    SI, 400(SP)
-	CMOVQHI 400(SP), SI
-	MOVQ    SI, 392(SP)
-	ANDL    $0x00000007, DX
-	MOVQ    (SI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 432(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 440(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 416(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 408(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R11, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_3_2
-
-dc_3_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R11, R11
-	ADDL    SI, DX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, DX
-	MOVQ    R11, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R11, R11
-	CMOVQPL R13, R12
-	SHLXQ   DI, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    448(SP)(SI*4), R12
-	MOVL    R12, 448(SP)(SI*4)
-	MOVQ    408(SP), DI
-	MOVW    R12, (DI)
-	JMP     back_3_2
-
-dclong_3_2:
-	MOVQ R11, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
-
-longdc_3_2:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_3_2
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_3_2
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_3_2
-
-baddc_3_2:
-	MOVL $0x00000001, 468(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_3_2
-
-escape_3_2:
-	SUBL    $0x00004000, DX
-	MOVBLZX DL, DI
-	SHRL    $0x03, DI
-	ADDQ    392(SP), DI
-	MOVQ    DI, 392(SP)
-	ANDL    $0x0000ff07, DX
-	MOVQ    (DI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_3_2
-
-ac_3_2:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R11, R11
-	ADDL    SI, DX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_3_2
-	ANDL    $0x0000000f, DI
-	ADDL    DI, DX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, DX
-	MOVQ    R11, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R11, R11
-	CMOVQPL SI, R12
-	SHLXQ   DI, R11, R11
-	MOVL    R12, SI
-	CMPL    DX, $0x00003f00
-	JCC     done_3_2
-	MOVBLZX DH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    408(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	JMP     back_3_2
-
-acend_3_2:
-	ADDL $0x00008000, DX
-	JMP  done_3_2
-
-aclong_3_2:
-	MOVQ 440(SP), R12
-	MOVQ R11, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_3_2:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_3_2
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_3_2
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_3_2
-
-badac_3_2:
-	MOVL $0x00000001, 468(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_3_2
-
-end_3_3:
-	TESTL $0x000000ff, DI
-	JEQ   escape_3_3
-
-done_3_3:
-	MOVQ    408(SP), R12
-	MOVBLZX 63(SP), DI
-	MOVW    SI, (R12)(DI*2)
-	MOVBLZX DH, DI
-	MOVL    $0x0000003f, SI
-	CMPL    DI, $0x00000080
-	CMOVLCS SI, DI
-	ANDL    $0x0000003f, DI
-	MOVQ    416(SP), R12
-	MOVB    DI, (R12)
-	SUBQ    $0x01, 424(SP)
-	JEQ     exit_3
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    392(SP), SI
-	CMPQ    SI, 400(SP)
-	CMOVQHI 400(SP), SI
-	MOVQ    SI, 392(SP)
-	ANDL    $0x00000007, DX
-	MOVQ    (SI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 432(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 440(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 416(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 408(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R11, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_3_3
-
-dc_3_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R11, R11
-	ADDL    SI, DX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, DX
-	MOVQ    R11, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R11, R11
-	CMOVQPL R13, R12
-	SHLXQ   DI, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    448(SP)(SI*4), R12
-	MOVL    R12, 448(SP)(SI*4)
-	MOVQ    408(SP), DI
-	MOVW    R12, (DI)
-	JMP     loop
-
-dclong_3_3:
-	MOVQ R11, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
-
-longdc_3_3:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_3_3
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_3_3
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_3_3
-
-baddc_3_3:
-	MOVL $0x00000001, 468(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_3_3
-
-escape_3_3:
-	SUBL    $0x00004000, DX
-	MOVBLZX DL, DI
-	SHRL    $0x03, DI
-	ADDQ    392(SP), DI
-	MOVQ    DI, 392(SP)
-	ANDL    $0x0000ff07, DX
-	MOVQ    (DI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	MOVL    SI, DI
-	TESTL   DI, DI
-	JEQ     aclong_3_3
-
-ac_3_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R11, R11
-	ADDL    SI, DX
-	MOVL    DI, SI
-	ANDL    $0x000000ff, SI
-	JEQ     acend_3_3
-	ANDL    $0x0000000f, DI
-	ADDL    DI, DX
-	SHRL    $0x04, SI
-	INCL    SI
-	SHLL    $0x08, SI
-	ADDL    SI, DX
-	MOVQ    R11, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, SI
-	XORL    $0x3f, SI
-	SHRXQ   SI, R12, R12
-	MOVQ    $-1, SI
-	SHLXQ   DI, SI, SI
-	INCQ    SI
-	ADDQ    R12, SI
-	TESTQ   R11, R11
-	CMOVQPL SI, R12
-	SHLXQ   DI, R11, R11
-	MOVL    R12, SI
-	CMPL    DX, $0x00003f00
-	JCC     done_3_3
-	MOVBLZX DH, DI
-	MOVBLZX (SP)(DI*1), DI
-	MOVQ    408(SP), R12
-	MOVW    SI, (R12)(DI*2)
-	JMP     loop
-
-acend_3_3:
-	ADDL $0x00008000, DX
-	JMP  done_3_3
-
-aclong_3_3:
-	MOVQ 440(SP), R12
-	MOVQ R11, DI
-	SHRQ $0x30, DI
-	MOVL $0x0000000c, R13
-
-longac_3_3:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     badac_3_3
-	CMPL    DI, 16384(R12)(R13*4)
-	JCC     longac_3_3
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     ac_3_3
-
-badac_3_3:
-	MOVL $0x00000001, 468(SP)
-	MOVL $0x00001100, DI
-	JMP  ac_3_3
-
-fresh_3:
-	MOVL    $0x00000000, 464(SP)
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    392(SP), SI
-	CMPQ    SI, 400(SP)
-	CMOVQHI 400(SP), SI
-	MOVQ    SI, 392(SP)
-	ANDL    $0x00000007, DX
-	MOVQ    (SI), R11
-	BSWAPQ  R11
-	SHLXQ   DX, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    (SI), SI
-	MOVQ    SI, 432(SP)
-	MOVQ    16(SI), DI
-	MOVQ    DI, 440(SP)
-	MOVQ    32(SI), DI
-	MOVQ    DI, 416(SP)
-	ADDQ    48(SI), DI
-	MOVQ    DI, 32(SI)
-	MOVQ    24(SI), DI
-	MOVQ    40(SI), R13
-	ADDQ    DI, R13
-	MOVQ    R13, 24(SI)
-	MOVQ    DI, 408(SP)
-	VMOVDQU Y15, (DI)
-	VMOVDQU Y15, 32(DI)
-	VMOVDQU Y15, 64(DI)
-	VMOVDQU Y15, 96(DI)
-	MOVQ    8(SI), R12
-	MOVQ    R11, DI
-	SHRQ    $0x37, DI
-	MOVWLZX (R12)(DI*2), DI
-	TESTL   DI, DI
-	JEQ     dclong_3
-
-dc_3:
-	MOVL    DI, SI
-	SHRL    $0x08, SI
-	SHLXQ   SI, R11, R11
-	ADDL    SI, DX
-	ANDL    $0x000000ff, DI
-	ADDL    DI, DX
-	MOVQ    R11, R12
-	SHRQ    $0x01, R12
-	MOVL    DI, R13
-	XORL    $0x3f, R13
-	SHRXQ   R13, R12, R12
-	MOVQ    $-1, R13
-	SHLXQ   DI, R13, R13
-	INCQ    R13
-	ADDQ    R12, R13
-	TESTQ   R11, R11
-	CMOVQPL R13, R12
-	SHLXQ   DI, R11, R11
-	MOVQ    432(SP), SI
-	MOVQ    56(SI), SI
-	ADDL    448(SP)(SI*4), R12
-	MOVL    R12, 448(SP)(SI*4)
-	MOVQ    408(SP), DI
-	MOVW    R12, (DI)
-	JMP     begin_3
-
-dclong_3:
-	MOVQ R11, DI
-	SHRQ $0x30, DI
-	MOVL $0x00000009, R13
-
-longdc_3:
-	INCL    R13
-	CMPL    R13, $0x11
-	JEQ     baddc_3
-	CMPL    DI, 1024(R12)(R13*4)
-	JCC     longdc_3
-	MOVL    $0x00000010, SI
-	SUBL    R13, SI
-	SHRXL   SI, DI, DI
-	ADDL    1092(R12)(R13*4), DI
-	ANDL    $0x000000ff, DI
-	MOVBLZX 1160(R12)(DI*1), DI
-	SHLL    $0x08, R13
-	ORL     R13, DI
-	JMP     dc_3
-
-baddc_3:
-	MOVL $0x00000001, 468(SP)
-	MOVL $0x00001100, DI
-	JMP  dc_3
-
-exit_0:
-	MOVQ $0x00000000, 64(SP)
-	JMP  exit
-
-exit_1:
-	MOVQ $0x00000001, 64(SP)
-	JMP  exit
-
-exit_2:
-	MOVQ $0x00000002, 64(SP)
-	JMP  exit
-
-exit_3:
-	MOVQ $0x00000003, 64(SP)
+stop_2:
+	MOVQ $0x00000002, 256(SP)
 
 exit:
-	MOVL    AX, 96(SP)
-	MOVQ    R15, 120(SP)
-	MOVL    BX, 192(SP)
-	MOVL    CX, 288(SP)
-	MOVL    DX, 384(SP)
+	MOVQ    AX, 288(SP)
+	MOVQ    R8, 296(SP)
+	MOVQ    R12, 304(SP)
+	MOVQ    BX, 352(SP)
+	MOVQ    R9, 360(SP)
+	MOVQ    R13, 368(SP)
+	MOVQ    CX, 416(SP)
+	MOVQ    R10, 424(SP)
+	MOVQ    R14, 432(SP)
 	MOVQ    c+0(FP), SI
-	VMOVDQU 64(SP), Y0
-	VMOVDQU Y0, 64(SI)
-	VMOVDQU 96(SP), Y0
-	VMOVDQU Y0, 96(SI)
-	VMOVDQU 128(SP), Y0
-	VMOVDQU Y0, 128(SI)
-	VMOVDQU 160(SP), Y0
-	VMOVDQU Y0, 160(SI)
-	VMOVDQU 192(SP), Y0
-	VMOVDQU Y0, 192(SI)
-	VMOVDQU 224(SP), Y0
-	VMOVDQU Y0, 224(SI)
 	VMOVDQU 256(SP), Y0
 	VMOVDQU Y0, 256(SI)
 	VMOVDQU 288(SP), Y0
@@ -9234,5 +2990,2053 @@ exit:
 	VMOVDQU Y0, 416(SI)
 	VMOVDQU 448(SP), Y0
 	VMOVDQU Y0, 448(SI)
+	VZEROUPPER
+	RET
+
+// func lanes4(c *uint8)
+// Requires: AVX, BMI2, CMOV
+TEXT ·lanes4(SB), NOSPLIT, $544-8
+	MOVQ    c+0(FP), SI
+	VMOVDQU (SI), Y0
+	VMOVDQU Y0, (SP)
+	VMOVDQU 32(SI), Y0
+	VMOVDQU Y0, 32(SP)
+	VMOVDQU 64(SI), Y0
+	VMOVDQU Y0, 64(SP)
+	VMOVDQU 96(SI), Y0
+	VMOVDQU Y0, 96(SP)
+	VMOVDQU 128(SI), Y0
+	VMOVDQU Y0, 128(SP)
+	VMOVDQU 160(SI), Y0
+	VMOVDQU Y0, 160(SP)
+	VMOVDQU 192(SI), Y0
+	VMOVDQU Y0, 192(SP)
+	VMOVDQU 224(SI), Y0
+	VMOVDQU Y0, 224(SP)
+	VMOVDQU 256(SI), Y0
+	VMOVDQU Y0, 256(SP)
+	VMOVDQU 288(SI), Y0
+	VMOVDQU Y0, 288(SP)
+	VMOVDQU 320(SI), Y0
+	VMOVDQU Y0, 320(SP)
+	VMOVDQU 352(SI), Y0
+	VMOVDQU Y0, 352(SP)
+	VMOVDQU 384(SI), Y0
+	VMOVDQU Y0, 384(SP)
+	VMOVDQU 416(SI), Y0
+	VMOVDQU Y0, 416(SP)
+	VMOVDQU 448(SI), Y0
+	VMOVDQU Y0, 448(SP)
+	VMOVDQU 480(SI), Y0
+	VMOVDQU Y0, 480(SP)
+	VMOVDQU 512(SI), Y0
+	VMOVDQU Y0, 512(SP)
+	VZEROUPPER
+	MOVQ    288(SP), AX
+	MOVQ    296(SP), R8
+	MOVQ    304(SP), R12
+	MOVQ    352(SP), BX
+	MOVQ    360(SP), R9
+	MOVQ    368(SP), R13
+	MOVQ    416(SP), CX
+	MOVQ    424(SP), R10
+	MOVQ    432(SP), R14
+	MOVQ    480(SP), DX
+	MOVQ    488(SP), R11
+	MOVQ    496(SP), R15
+
+loop:
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_0
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+
+value_0_0:
+	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_0
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+
+value_1_0:
+	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_0
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+
+value_2_0:
+	MOVBLZX CH, DI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
+	MOVQ    R11, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R15)(SI*4), DI
+	MOVWLZX 2(R15)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_3_0
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+
+value_3_0:
+	MOVBLZX DH, DI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    DX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, DX
+	CMOVQNE SI, DX
+	CMOVQNE 64(BP), R15
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_1
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+
+value_0_1:
+	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_1
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+
+value_1_1:
+	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_1
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+
+value_2_1:
+	MOVBLZX CH, DI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
+	MOVQ    R11, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R15)(SI*4), DI
+	MOVWLZX 2(R15)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_3_1
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+
+value_3_1:
+	MOVBLZX DH, DI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    DX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, DX
+	CMOVQNE SI, DX
+	CMOVQNE 64(BP), R15
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_2
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+
+value_0_2:
+	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_2
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+
+value_1_2:
+	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_2
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+
+value_2_2:
+	MOVBLZX CH, DI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
+	MOVQ    R11, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R15)(SI*4), DI
+	MOVWLZX 2(R15)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_3_2
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+
+value_3_2:
+	MOVBLZX DH, DI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    DX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, DX
+	CMOVQNE SI, DX
+	CMOVQNE 64(BP), R15
+	MOVQ    R8, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_3
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+
+value_0_3:
+	MOVBLZX AH, DI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_3
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+
+value_1_3:
+	MOVBLZX BH, DI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_3
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+
+value_2_3:
+	MOVBLZX CH, DI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
+	MOVQ    R11, SI
+	SHRQ    $0x34, SI
+	MOVWLZX (R15)(SI*4), DI
+	MOVWLZX 2(R15)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_3_3
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+
+value_3_3:
+	MOVBLZX DH, DI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    DX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, DX
+	CMOVQNE SI, DX
+	CMOVQNE 64(BP), R15
+	JMP     loop
+
+escape_0_0:
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_0
+
+symbol_0_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	JMP     value_0_0
+
+zero_0_0:
+	MOVL    16788(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	XORL    SI, SI
+	JMP     value_0_0
+
+long_0_0:
+	MOVQ R8, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_0_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_0
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_0
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R12)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_0
+
+bad_0_0:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_0
+
+escape_0_1:
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_1
+
+symbol_0_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_1
+
+zero_0_1:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_1
+
+long_0_1:
+	MOVQ R8, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_0_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_1
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_1
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R12)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_1
+
+bad_0_1:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_1
+
+escape_0_2:
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_2
+
+symbol_0_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_2
+
+zero_0_2:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_2
+
+long_0_2:
+	MOVQ R8, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_0_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_2
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_2
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R12)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_2
+
+bad_0_2:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_2
+
+escape_0_3:
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_3
+
+symbol_0_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	JMP     value_0_3
+
+zero_0_3:
+	MOVL 16788(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	JMP  value_0_3
+
+long_0_3:
+	MOVQ R8, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_0_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_3
+	CMPL    DI, 16384(R12)(BP*4)
+	JCC     longer_0_3
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R12)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_3
+
+bad_0_3:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_3
+
+stop_0:
+	MOVQ $0x00000000, 256(SP)
+	JMP  exit
+
+escape_1_0:
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_0
+
+symbol_1_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	JMP     value_1_0
+
+zero_1_0:
+	MOVL    16788(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	XORL    SI, SI
+	JMP     value_1_0
+
+long_1_0:
+	MOVQ R9, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_1_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_0
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_0
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R13)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_0
+
+bad_1_0:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_0
+
+escape_1_1:
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_1
+
+symbol_1_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	JMP     value_1_1
+
+zero_1_1:
+	MOVL 16788(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	JMP  value_1_1
+
+long_1_1:
+	MOVQ R9, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_1_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_1
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_1
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R13)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_1
+
+bad_1_1:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_1
+
+escape_1_2:
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_2
+
+symbol_1_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	JMP     value_1_2
+
+zero_1_2:
+	MOVL 16788(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	JMP  value_1_2
+
+long_1_2:
+	MOVQ R9, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_1_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_2
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_2
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R13)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_2
+
+bad_1_2:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_2
+
+escape_1_3:
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_3
+
+symbol_1_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	JMP     value_1_3
+
+zero_1_3:
+	MOVL 16788(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	JMP  value_1_3
+
+long_1_3:
+	MOVQ R9, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_1_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_3
+	CMPL    DI, 16384(R13)(BP*4)
+	JCC     longer_1_3
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R13)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_3
+
+bad_1_3:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_3
+
+stop_1:
+	MOVQ $0x00000001, 256(SP)
+	JMP  exit
+
+escape_2_0:
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_0
+
+symbol_2_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	JMP     value_2_0
+
+zero_2_0:
+	MOVL    16788(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	XORL    SI, SI
+	JMP     value_2_0
+
+long_2_0:
+	MOVQ R10, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_2_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_0
+	CMPL    DI, 16384(R14)(BP*4)
+	JCC     longer_2_0
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R14)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_0
+
+bad_2_0:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_0
+
+escape_2_1:
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_1
+
+symbol_2_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	JMP     value_2_1
+
+zero_2_1:
+	MOVL 16788(R14), DI
+	SHLL $0x08, DI
+	ADDQ DI, CX
+	XORL SI, SI
+	JMP  value_2_1
+
+long_2_1:
+	MOVQ R10, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_2_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_1
+	CMPL    DI, 16384(R14)(BP*4)
+	JCC     longer_2_1
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R14)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_1
+
+bad_2_1:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_1
+
+escape_2_2:
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_2
+
+symbol_2_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	JMP     value_2_2
+
+zero_2_2:
+	MOVL 16788(R14), DI
+	SHLL $0x08, DI
+	ADDQ DI, CX
+	XORL SI, SI
+	JMP  value_2_2
+
+long_2_2:
+	MOVQ R10, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_2_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_2
+	CMPL    DI, 16384(R14)(BP*4)
+	JCC     longer_2_2
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R14)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_2
+
+bad_2_2:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_2
+
+escape_2_3:
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_3
+
+symbol_2_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	JMP     value_2_3
+
+zero_2_3:
+	MOVL 16788(R14), DI
+	SHLL $0x08, DI
+	ADDQ DI, CX
+	XORL SI, SI
+	JMP  value_2_3
+
+long_2_3:
+	MOVQ R10, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_2_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_3
+	CMPL    DI, 16384(R14)(BP*4)
+	JCC     longer_2_3
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R14)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_3
+
+bad_2_3:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_3
+
+stop_2:
+	MOVQ $0x00000002, 256(SP)
+	JMP  exit
+
+escape_3_0:
+	TESTL   $0x00000100, DI
+	JNE     stop_3
+	MOVQ    SI, BP
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_3_0
+
+symbol_3_0:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_3_0
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R15), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, DX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, DX
+	MOVQ    R11, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R11, R11
+	CMOVQPL BP, DI
+	SHLXQ   SI, R11, R11
+	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	MOVQ    BP, SI
+	JMP     value_3_0
+
+zero_3_0:
+	MOVL    16788(R15), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, DX
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	XORL    SI, SI
+	JMP     value_3_0
+
+long_3_0:
+	MOVQ R11, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_3_0:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_3_0
+	CMPL    DI, 16384(R15)(BP*4)
+	JCC     longer_3_0
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R15)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R15)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_3_0
+
+bad_3_0:
+	MOVL $0x00000001, 520(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_3_0
+
+escape_3_1:
+	TESTL   $0x00000100, DI
+	JNE     stop_3
+	MOVQ    SI, BP
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_3_1
+
+symbol_3_1:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_3_1
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R15), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, DX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, DX
+	MOVQ    R11, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R11, R11
+	CMOVQPL BP, DI
+	SHLXQ   SI, R11, R11
+	MOVL    DI, SI
+	JMP     value_3_1
+
+zero_3_1:
+	MOVL 16788(R15), DI
+	SHLL $0x08, DI
+	ADDQ DI, DX
+	XORL SI, SI
+	JMP  value_3_1
+
+long_3_1:
+	MOVQ R11, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_3_1:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_3_1
+	CMPL    DI, 16384(R15)(BP*4)
+	JCC     longer_3_1
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R15)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R15)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_3_1
+
+bad_3_1:
+	MOVL $0x00000001, 520(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_3_1
+
+escape_3_2:
+	TESTL   $0x00000100, DI
+	JNE     stop_3
+	MOVQ    SI, BP
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_3_2
+
+symbol_3_2:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_3_2
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R15), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, DX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, DX
+	MOVQ    R11, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R11, R11
+	CMOVQPL BP, DI
+	SHLXQ   SI, R11, R11
+	MOVL    DI, SI
+	JMP     value_3_2
+
+zero_3_2:
+	MOVL 16788(R15), DI
+	SHLL $0x08, DI
+	ADDQ DI, DX
+	XORL SI, SI
+	JMP  value_3_2
+
+long_3_2:
+	MOVQ R11, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_3_2:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_3_2
+	CMPL    DI, 16384(R15)(BP*4)
+	JCC     longer_3_2
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R15)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R15)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_3_2
+
+bad_3_2:
+	MOVL $0x00000001, 520(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_3_2
+
+escape_3_3:
+	TESTL   $0x00000100, DI
+	JNE     stop_3
+	MOVQ    SI, BP
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_3_3
+
+symbol_3_3:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_3_3
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    16784(R15), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, DX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, DX
+	MOVQ    R11, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R11, R11
+	CMOVQPL BP, DI
+	SHLXQ   SI, R11, R11
+	MOVL    DI, SI
+	JMP     value_3_3
+
+zero_3_3:
+	MOVL 16788(R15), DI
+	SHLL $0x08, DI
+	ADDQ DI, DX
+	XORL SI, SI
+	JMP  value_3_3
+
+long_3_3:
+	MOVQ R11, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000c, BP
+
+longer_3_3:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_3_3
+	CMPL    DI, 16384(R15)(BP*4)
+	JCC     longer_3_3
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    16452(R15)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 16520(R15)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_3_3
+
+bad_3_3:
+	MOVL $0x00000001, 520(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_3_3
+
+stop_3:
+	MOVQ $0x00000003, 256(SP)
+
+exit:
+	MOVQ    AX, 288(SP)
+	MOVQ    R8, 296(SP)
+	MOVQ    R12, 304(SP)
+	MOVQ    BX, 352(SP)
+	MOVQ    R9, 360(SP)
+	MOVQ    R13, 368(SP)
+	MOVQ    CX, 416(SP)
+	MOVQ    R10, 424(SP)
+	MOVQ    R14, 432(SP)
+	MOVQ    DX, 480(SP)
+	MOVQ    R11, 488(SP)
+	MOVQ    R15, 496(SP)
+	MOVQ    c+0(FP), SI
+	VMOVDQU 256(SP), Y0
+	VMOVDQU Y0, 256(SI)
+	VMOVDQU 288(SP), Y0
+	VMOVDQU Y0, 288(SI)
+	VMOVDQU 320(SP), Y0
+	VMOVDQU Y0, 320(SI)
+	VMOVDQU 352(SP), Y0
+	VMOVDQU Y0, 352(SI)
+	VMOVDQU 384(SP), Y0
+	VMOVDQU Y0, 384(SI)
+	VMOVDQU 416(SP), Y0
+	VMOVDQU Y0, 416(SI)
+	VMOVDQU 448(SP), Y0
+	VMOVDQU Y0, 448(SI)
+	VMOVDQU 480(SP), Y0
+	VMOVDQU Y0, 480(SI)
+	VMOVDQU 512(SP), Y0
+	VMOVDQU Y0, 512(SI)
+	VZEROUPPER
+	RET
+
+// func finishAVX2(raw *uint8, targets *uint8, pred *int32, slots int, mcus int)
+// Requires: AVX, AVX2
+TEXT ·finishAVX2(SB), NOSPLIT, $0-40
+	MOVQ  raw+0(FP), SI
+	MOVQ  targets+8(FP), R8
+	MOVQ  pred+16(FP), R9
+	MOVQ  slots+24(FP), R10
+	MOVQ  mcus+32(FP), R11
+	VPXOR Y15, Y15, Y15
+
+mcu:
+	MOVQ R8, DI
+	MOVQ R10, CX
+
+slot:
+	MOVQ    (DI), AX
+	MOVQ    8(DI), BX
+	ADDQ    AX, BX
+	MOVQ    BX, (DI)
+	MOVQ    16(DI), BX
+	MOVWLSX (SI), DX
+	ADDL    (R9)(BX*4), DX
+	MOVL    DX, (R9)(BX*4)
+	VMOVDQU (SI), Y0
+	VMOVDQU 32(SI), Y1
+	VMOVDQU 80(SI), Y2
+	VMOVDQU 112(SI), Y3
+	VMOVDQU Y15, (SI)
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y15, 32(SI)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y15, 80(SI)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y15, 112(SI)
+	VMOVDQU Y3, 96(AX)
+	MOVW    DX, (AX)
+	ADDQ    $+160, SI
+	ADDQ    $+24, DI
+	SUBQ    $0x01, CX
+	JNE     slot
+	SUBQ    $0x01, R11
+	JNE     mcu
+	VZEROUPPER
+	RET
+
+// func unstuffAVX2(dst *uint8, src *uint8, n int) (written int, read int)
+// Requires: AVX, AVX2
+TEXT ·unstuffAVX2(SB), NOSPLIT, $0-40
+	MOVQ     dst+0(FP), DI
+	MOVQ     src+8(FP), SI
+	MOVQ     n+16(FP), DX
+	MOVQ     DI, R8
+	MOVQ     SI, R9
+	LEAQ     -33(SI)(DX*1), DX
+	VPCMPEQB Y1, Y1, Y1
+
+loop:
+	CMPQ      R9, DX
+	JHI       done
+	VMOVDQU   (R9), Y0
+	VPCMPEQB  Y0, Y1, Y2
+	VPMOVMSKB Y2, AX
+	VMOVDQU   Y0, (R8)
+	TESTL     AX, AX
+	JNE       ff
+	ADDQ      $+32, R9
+	ADDQ      $+32, R8
+	JMP       loop
+
+ff:
+	BSFL AX, AX
+	ADDQ AX, R9
+	ADDQ AX, R8
+	CMPB 1(R9), $0x00
+	JNE  done
+	ADDQ $+2, R9
+	INCQ R8
+	JMP  loop
+
+done:
+	SUBQ DI, R8
+	SUBQ SI, R9
+	MOVQ R8, written+24(FP)
+	MOVQ R9, read+32(FP)
 	VZEROUPPER
 	RET

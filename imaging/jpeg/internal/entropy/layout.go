@@ -4,12 +4,12 @@ import "shardify/imaging/jpeg/internal/blocks"
 
 // A block of an MCU, of which a scan has at most 10.
 type slot struct {
-	dc   *symbolTable
-	ac   *acTable
-	pred uint8 // index of the component's predictor
-	// The block's place in the strip: its coefficients and its index of the last
-	// one, of the MCU that comes next, and by how many blocks that moves from MCU
-	// to MCU.
+	dc, ac  *codeTable
+	symbols *symbolTable // of progressive scans
+	pred    uint8        // index of the component's predictor
+	// The block's place in the strip: that of the MCU that comes next, and by how
+	// many blocks that moves from MCU to MCU. last is for progressive scans: the
+	// zigzag index of a block's last coefficient that is not zero.
 	coef []int16
 	last []uint8
 	at   int
@@ -53,7 +53,7 @@ func (l *layout) place(f *File, s *blocks.Strip, x, y int) {
 		for r := range v {
 			for c := range h {
 				b := &l.slot[j]
-				b.coef, b.last = p.Coef, p.Last
+				b.coef = p.Coef
 				b.at, b.step = (y*v+r)*p.Stride+x*h+c, h
 				j++
 			}
@@ -67,7 +67,6 @@ func (l *layout) blank(n int) {
 		b := &l.slot[j]
 		for range n {
 			clear(b.coef[64*b.at:][:64])
-			b.last[b.at] = 0
 			b.at += b.step
 		}
 	}

@@ -113,11 +113,6 @@ func window(d *Decoder, w blocks.Window, seek *Seek) ([][]int16, error) {
 				for b := range min(d.component[c].wide, w.X1*f.H) - w.X0*f.H {
 					at := r*p.Stride + b
 					blk := p.Coef[64*at:][:64]
-					for k := int(p.Last[at]) + 1; k < 64; k++ {
-						if blk[order[k]] != 0 {
-							return fmt.Errorf("component %d: coefficient %d behind the last, %d", c, k, p.Last[at])
-						}
-					}
 					var n [64]int16
 					blocks.Natural(&n, blk)
 					planes[c] = append(planes[c], n[:]...)

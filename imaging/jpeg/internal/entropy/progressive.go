@@ -40,7 +40,7 @@ func (d *Decoder) progressive() error {
 	for i := range sc.n {
 		var table *symbolTable
 		if !dc || sc.ah == 0 {
-			class, slot, build := 0, sc.dc[i], buildDC
+			class, slot, build := 0, sc.dc[i], buildSizes
 			if !dc {
 				class, slot, build = 1, sc.ac[i], buildSymbols
 			}
@@ -49,9 +49,9 @@ func (d *Decoder) progressive() error {
 				return err
 			}
 			if dc {
-				table = d.tables.dc.get(def, build)
+				table = d.tables.dcs.get(def, build)
 			} else {
-				table = d.tables.symbols.get(def, build)
+				table = d.tables.bands.get(def, build)
 			}
 			if table == nil {
 				return d.malformed(d.pos, "a Huffman table makes no sense")
@@ -63,7 +63,7 @@ func (d *Decoder) progressive() error {
 			return d.malformed(d.pos, "an MCU has more than 10 blocks")
 		}
 		for range h * v {
-			t.lay.slot[n] = slot{dc: table, pred: uint8(i)}
+			t.lay.slot[n] = slot{symbols: table, pred: uint8(i)}
 			n++
 		}
 	}
@@ -82,6 +82,7 @@ func (d *Decoder) progressive() error {
 			t.row = row / d.Frame.Component[sc.component[0]].V
 		}
 		t.place(&d.strip, row)
+		t.lay.slot[0].last = d.last[sc.component[0]] // of scans of AC
 		for left := x; left > 0; {
 			m := left
 			if d.Restart > 0 {
@@ -119,6 +120,8 @@ func (d *Decoder) progressive() error {
 	return nil
 }
 
+func buildSizes(t *symbolTable, def []byte) bool { return t.build(def, true) }
+
 func buildSymbols(t *symbolTable, def []byte) bool { return t.build(def, false) }
 
 func (d *Decoder) dcFirst(n int) error {
@@ -127,7 +130,7 @@ func (d *Decoder) dcFirst(n int) error {
 		for j := range l.slot[:l.n] {
 			b := &l.slot[j]
 			x := s.peek()
-			length, size := b.dc.symbol(x)
+			length, size := b.symbols.symbol(x)
 			s.bad = s.bad || length == badLength
 			s.skip(length + size)
 			diff := int64(extend(x<<length, size))

@@ -178,7 +178,7 @@ func (a *ahead) enter(d *Decoder, s *Seek, y int) {
 	t.d = d
 	t.lay, t.waste = d.main.lay, d.main.waste
 	for j := range t.waste.slot[:t.waste.n] {
-		t.waste.slot[j].coef, t.waste.slot[j].last = t.coef[64*j:64*j+64], t.last[j:j+1]
+		t.waste.slot[j].coef = t.coef[64*j : 64*j+64]
 	}
 	t.wide, t.row, t.column = s.wide, y, column
 	t.insufficient = false

@@ -33,16 +33,19 @@ func (s *stream) run(l *layout, n int) {
 			used &= 7
 			buf := binary.BigEndian.Uint64(data[p:]) << used
 
-			e := b.dc.entry[buf>>(64-symbolBits)]
-			length, size := uint(e>>8), uint(e&255)
-			if e == 0 {
-				length, size = b.dc.symbol(buf)
+			e := b.dc.entry[buf>>(64-codeBits)]
+			diff := int32(e) >> 16
+			if e&escape != 0 {
+				var length, size uint
+				length, size, buf = b.dc.symbol(e, buf)
 				s.bad = s.bad || length == badLength
+				diff = extend(buf, size)
+				used += length + size
+			} else {
+				used += uint(e & 63)
 			}
-			buf <<= length & 63
 			pred := &s.pred[b.pred&3]
-			*pred += extend(buf, size)
-			used += length + size
+			*pred += diff
 			blk[0] = int16(*pred)
 
 			ac := &b.ac.entry
@@ -51,7 +54,7 @@ func (s *stream) run(l *layout, n int) {
 				p += int(used >> 3)
 				used &= 7
 				buf := binary.BigEndian.Uint64(data[p:]) << used
-				e := ac[buf>>(64-acBits)]
+				e := ac[buf>>(64-codeBits)]
 				if k += e >> 8 & 255; k >= 63 {
 					goto special
 				}
@@ -59,7 +62,7 @@ func (s *stream) run(l *layout, n int) {
 				buf <<= e & 63
 				used += uint(e & 63)
 
-				e = ac[buf>>(64-acBits)]
+				e = ac[buf>>(64-codeBits)]
 				if k += e >> 8 & 255; k >= 63 {
 					goto special
 				}
@@ -67,7 +70,7 @@ func (s *stream) run(l *layout, n int) {
 				buf <<= e & 63
 				used += uint(e & 63)
 
-				e = ac[buf>>(64-acBits)]
+				e = ac[buf>>(64-codeBits)]
 				if k += e >> 8 & 255; k >= 63 {
 					goto special
 				}
@@ -75,7 +78,7 @@ func (s *stream) run(l *layout, n int) {
 				buf <<= e & 63
 				used += uint(e & 63)
 
-				e = ac[buf>>(64-acBits)]
+				e = ac[buf>>(64-codeBits)]
 				if k += e >> 8 & 255; k >= 63 {
 					goto special
 				}
@@ -84,11 +87,10 @@ func (s *stream) run(l *layout, n int) {
 				continue
 
 			special:
-				if e&255 != 0 {
+				if e&escape == 0 {
 					used += uint(e & 63)
 					if k < acEnd {
 						blk[final] = int16(e >> 16)
-						k = 63
 					}
 					break
 				}
@@ -96,30 +98,23 @@ func (s *stream) run(l *layout, n int) {
 				p += int(used >> 3)
 				used &= 7
 				buf = binary.BigEndian.Uint64(data[p:]) << used
-				length, rs := uint(e>>24), uint(e>>16&255)
-				if length == 0 {
-					l, symbol := b.ac.decode(uint32(buf>>48), acBits+1)
-					length, rs = uint(l), uint(symbol)
-					s.bad = s.bad || length == badLength
-				}
+				length, rs, buf := b.ac.symbol(e, buf)
+				s.bad = s.bad || length == badLength
 				used += length
 				if rs == 0 {
 					break
 				}
-				buf <<= length & 63
 				used += rs & 15
 				if k += uint32(rs>>4) + 1; k >= 63 {
 					if rs&15 != 0 {
 						blk[final] = int16(extend(buf, rs&15))
 					}
-					k = 63
 					break
 				}
 				if rs&15 != 0 {
 					blk[order[k]&63] = int16(extend(buf, rs&15))
 				}
 			}
-			b.last[at] = uint8(k & 63)
 		}
 	}
 	s.p, s.used = p+int(used>>3), used&7

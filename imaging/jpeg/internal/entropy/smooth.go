@@ -121,7 +121,6 @@ func (d *Decoder) smoothPlane(c int) {
 				window = row
 				b := at*p.Stride + x
 				d.smoothBlock((*[64]int16)(p.Coef[64*b:]), &window, &f.Quant, bits, dcOnly)
-				p.Last[b] = max(p.Last[b], smoothed-1)
 			}
 		}
 	}

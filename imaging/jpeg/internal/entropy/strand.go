@@ -33,7 +33,6 @@ type strand struct {
 	lay   layout // of the scan, pointing into the strip
 	waste layout // the same, pointing into scratch
 	coef  [maxBlocks * 64]int16
-	last  [maxBlocks]uint8
 
 	part   *layout // what is being decoded,
 	n      int     // how many MCUs of it,
@@ -92,6 +91,10 @@ func (t *strand) offset() int {
 // rest returns how many whole bytes of the segment have not been used.
 func (t *strand) rest() int { return (8*t.s.end - t.s.bit()) / 8 }
 
+// partBlocks is how many blocks a part has at most, all of whose MCUs are whole: what
+// the lanes decode stays in the first-level cache until it is brought to its place.
+const partBlocks = 60
+
 // next prepares the next part of the row. It returns false at MCU stop of the row.
 func (t *strand) next(stop int) bool {
 	w := &t.d.window
@@ -104,7 +107,7 @@ func (t *strand) next(stop int) bool {
 		case t.column < w.X1:
 			l, n = &t.lay, w.X1-t.column
 		}
-		n = min(n, stop-t.column)
+		n = min(n, stop-t.column, max(partBlocks/l.n, 1))
 		if t.d.Restart > 0 {
 			if t.left == 0 {
 				t.restart()

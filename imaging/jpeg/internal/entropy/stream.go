@@ -38,11 +38,18 @@ func (s *stream) peek() uint64 {
 // skip takes n bits.
 func (s *stream) skip(n uint) { s.used += n }
 
-// unstuff appends src to dst without the 00 that follows an FF, up to the marker
-// that ends the segment, whose code it returns with the number of bytes of src up
-// to and including the marker. Like libjpeg it takes any number of FF before a 00
-// for one. At the end of src the marker is 0.
+// unstuff writes src into dst, without what dst holds, and without the 00 that
+// follows an FF, up to the marker that ends the segment, whose code it returns with
+// the number of bytes of src up to and including the marker. Like libjpeg it takes
+// any number of FF before a 00 for one. At the end of src the marker is 0. What it
+// returns has room for pad bytes more.
 func unstuff(dst, src []byte) (clean []byte, n int, marker byte) {
+	if cap(dst) < len(src)+pad {
+		dst = make([]byte, 0, len(src)+pad)
+	}
+	var written int
+	written, n = unstuffFast(dst[:cap(dst)], src)
+	dst = dst[:written]
 	for {
 		i := bytes.IndexByte(src[n:], 0xff)
 		if i < 0 {

@@ -4,22 +4,32 @@
 
 package entropy
 
-// lanes1 goes on in 1 lanes of the context at c until one of them has no blocks left.
+// lanes1 goes on in 1 lanes of the context at c until one of them stops.
 //
 //go:noescape
 func lanes1(c *uint8)
 
-// lanes2 goes on in 2 lanes of the context at c until one of them has no blocks left.
+// lanes2 goes on in 2 lanes of the context at c until one of them stops.
 //
 //go:noescape
 func lanes2(c *uint8)
 
-// lanes3 goes on in 3 lanes of the context at c until one of them has no blocks left.
+// lanes3 goes on in 3 lanes of the context at c until one of them stops.
 //
 //go:noescape
 func lanes3(c *uint8)
 
-// lanes4 goes on in 4 lanes of the context at c until one of them has no blocks left.
+// lanes4 goes on in 4 lanes of the context at c until one of them stops.
 //
 //go:noescape
 func lanes4(c *uint8)
+
+// finishAVX2 moves the raw blocks of so many MCUs to their targets, adds up DC, and clears the raw ones.
+//
+//go:noescape
+func finishAVX2(raw *uint8, targets *uint8, pred *int32, slots int, mcus int)
+
+// unstuffAVX2 copies src without the 00 behind each FF, as long as more than 32 of its n bytes are left, and up to an FF without a 00. It writes up to 31 bytes beyond what it has written.
+//
+//go:noescape
+func unstuffAVX2(dst *uint8, src *uint8, n int) (written int, read int)

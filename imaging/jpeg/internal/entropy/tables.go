@@ -56,8 +56,7 @@ func (t *long) define(def []byte) bool {
 // symbolBits is the number of bits that a symbolTable looks up.
 const symbolBits = 9
 
-// symbolTable decodes symbols: those of DC, which are sizes, and those of
-// progressive scans. An entry is symbol | length<<8; 0 if the code is longer.
+// symbolTable decodes the symbols of progressive scans. An entry is symbol | length<<8; 0 if the code is longer.
 type symbolTable struct {
 	entry [1 << symbolBits]uint16
 	long
@@ -100,59 +99,74 @@ func (t *symbolTable) symbol(x uint64) (length uint, symbol uint) {
 	return uint(e >> 8), uint(e & 255)
 }
 
-// acBits is the number of bits that an acTable looks up: more make the tables fall
-// out of the first-level cache, fewer find fewer values together with their codes.
-const acBits = 12
+// codeBits is the number of bits that a codeTable looks up: more make the tables
+// fall out of the first-level cache, fewer find fewer values together with their
+// codes.
+const codeBits = 12
 
-// acTable decodes the AC coefficients of sequential scans, the code and the value
+// codeTable decodes the coefficients of sequential scans, the code and the value
 // behind it in one look-up. An entry is
 //
-//	bits 0-7    how many bits code and value take together; 0 for an escape
+//	bits 0-6    how many bits code and value take together
+//	bit 7       set of an escape
 //	bits 8-15   by how much the zigzag index advances
 //	bits 16-31  the value
 //
-// The end of the block advances by acEnd and has value 0. An escape advances by
-// acEscape: the code is too long, or its value is not in the bits looked up. In
-// place of the value it then has the symbol and, in the upper byte, the code's
-// length, or 0. So one comparison, index >= 63, catches the last coefficient, the
-// end of the block, a run beyond the block, and escapes.
+// The end of the block advances by acEnd and has value 0. DC coefficients, whose
+// value is a difference, advance by dcDone. An escape stands where the code is too
+// long, or its value is not in the bits looked up. In place of the value it then has
+// the symbol and, in the upper byte, the code's length, or 0; it advances by
+// acEscape. So one comparison, index >= 63, catches the last coefficient, the end of
+// the block, a run beyond the block, and escapes.
 //
 // Symbols that end the block are 0 in symbols: libjpeg takes all that have size 0
 // for that, but for the run of 16 zeros.
-type acTable struct {
-	entry [1 << acBits]uint32
+type codeTable struct {
+	entry [1 << codeBits]uint32
 	long
+	// By how much a symbol without a run advances, and symbol 0.
+	base, zero uint32
 }
 
 const (
-	acEnd    = 128
+	escape   = 1 << 7
 	acEscape = 64
+	acEnd    = 128
+	dcDone   = 191
 )
 
-func (t *acTable) build(def []byte) bool {
+func (t *codeTable) build(def []byte, dc bool) bool {
 	if !t.define(def) {
 		return false
 	}
+	t.base, t.zero = 1, acEnd
+	if dc {
+		t.base, t.zero = dcDone, dcDone
+	}
 	for i, s := range t.symbols[:t.n] {
-		if s&15 == 0 && s != 0xf0 {
+		switch {
+		case dc && s > 15:
+			return false
+		case !dc && s&15 == 0 && s != 0xf0:
 			t.symbols[i] = 0
 		}
 	}
 	at, k := 0, 0
-	for l := 1; l <= acBits; l++ {
+	for l := 1; l <= codeBits; l++ {
 		for range def[l-1] {
 			rs := t.symbols[k]
 			k++
 			s := int(rs & 15)
-			to := t.entry[at : at+1<<(acBits-l)]
+			to := t.entry[at : at+1<<(codeBits-l)]
 			at += len(to)
+			advance := uint32(rs>>4) + t.base
 			switch {
 			case rs == 0:
-				fill(to, acEnd<<8|uint32(l))
-			case l+s > acBits:
-				fill(to, uint32(l)<<24|uint32(rs)<<16|acEscape<<8)
+				fill(to, t.zero<<8|uint32(l))
+			case l+s > codeBits:
+				fill(to, uint32(l)<<24|uint32(rs)<<16|acEscape<<8|escape)
 			default:
-				e := uint32(rs>>4+1)<<8 | uint32(l+s)
+				e := advance<<8 | uint32(l+s)
 				if s == 0 {
 					fill(to, e)
 					break
@@ -170,9 +184,24 @@ func (t *acTable) build(def []byte) bool {
 			}
 		}
 	}
-	fill(t.entry[at:], acEscape<<8)
+	fill(t.entry[at:], acEscape<<8|escape)
 	return true
 }
+
+// symbol resolves the escape e: it returns the length and the symbol of the code at
+// the top of x, and x without it.
+func (t *codeTable) symbol(e uint32, x uint64) (length, symbol uint, rest uint64) {
+	length, symbol = uint(e>>24), uint(e>>16&255)
+	if length == 0 {
+		l, s := t.decode(uint32(x>>48), codeBits+1)
+		length, symbol = uint(l), uint(s)
+	}
+	return length, symbol, x << (length & 63)
+}
+
+func buildDC(t *codeTable, def []byte) bool { return t.build(def, true) }
+
+func buildAC(t *codeTable, def []byte) bool { return t.build(def, false) }
 
 func fill(to []uint32, v uint32) {
 	if len(to) == 1 {
@@ -197,8 +226,8 @@ func extend(x uint64, s uint) int32 {
 // tables keeps the tables that were last built: the images of many data sets share
 // theirs. What the last scan got stays valid until the next one asks.
 type tables struct {
-	dc, symbols cache[symbolTable]
-	ac          cache[acTable]
+	dc, ac     cache[codeTable]
+	dcs, bands cache[symbolTable] // of progressive scans
 }
 
 type cache[T any] struct {

@@ -47,7 +47,7 @@ func newPicture(r *rand.Rand, w, h int, model blocks.Model, factors [][2]int, wi
 	for c := range f.N {
 		plane := &p.strip.Plane[c]
 		clear(plane.Coef)
-		for b := range plane.Last {
+		for b := range len(plane.Coef) / 64 {
 			block := plane.Coef[64*b:][:64]
 			last := r.IntN(64)
 			if r.IntN(3) == 0 {
@@ -77,7 +77,6 @@ func newPicture(r *rand.Rand, w, h int, model blocks.Model, factors [][2]int, wi
 					}
 				}
 			}
-			plane.Last[b] = 63
 		}
 	}
 	return p
