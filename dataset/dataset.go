@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"strings"
 	"syscall"
 
@@ -107,18 +108,34 @@ func explainMissing(ctx context.Context, st store.Store) error {
 			return fmt.Errorf("data set %s: %w", st.URL(), err)
 		}
 		if isShard(info.Name) {
-			return fmt.Errorf("%s: %w: it has shards (%s) but no %s: run `shardify index %s` to write one",
-				st.URL(), ErrNotDataset, info.Name, index.ManifestName, st.URL())
+			return fmt.Errorf("%s: %w: it has shards (%s) but no %s: run `shardify index %s` to write one; or read them without an index: `shardread stream '%s'`",
+				st.URL(), ErrNotDataset, info.Name, index.ManifestName, st.URL(), pattern(st.URL(), info.Name))
 		}
 		if files++; files == look {
 			break
 		}
 	}
 	if files == 0 {
-		return fmt.Errorf("%s: %w: nothing is there", st.URL(), ErrNotDataset)
+		return fmt.Errorf("%s: %w: nothing is there: check the path; `shardify pack SRC %s` makes a data set there, of a folder of images",
+			st.URL(), ErrNotDataset, st.URL())
 	}
 	return fmt.Errorf("%s: %w: it has neither %s nor shards: `shardify pack SRC DST` makes a data set of a folder of images",
 		st.URL(), ErrNotDataset, index.ManifestName)
+}
+
+// pattern names the shards that are like the one of this name and lie beside it.
+func pattern(url, name string) string {
+	dir, base := path.Split(name)
+	if f, err := formats.OfFile(base); err == nil {
+		ext := f.Extension()
+		if at := strings.LastIndex(strings.ToLower(base), ext); at >= 0 {
+			base = "*" + base[at:at+len(ext)]
+			if at+len(ext) < len(path.Base(name)) { // a.tfrecord-00000-of-00008
+				base += "*"
+			}
+		}
+	}
+	return strings.TrimSuffix(url, "/") + "/" + dir + base
 }
 
 // Store returns the store that the data set lies in.

@@ -274,10 +274,13 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 // parseBytes reads a number of bytes as people write it.
 func parseBytes(text string) (int64, error) {
 	n, err := humanize.ParseBytes(text)
-	if err == nil && n > 1<<62 {
-		err = errors.New("more than any machine has")
+	if err != nil {
+		return 0, fmt.Errorf("%q is no size; write it like 512MiB or 2GB", text)
 	}
-	return int64(n), err
+	if n > 1<<62 {
+		return 0, fmt.Errorf("%q is more than any machine has", text)
+	}
+	return int64(n), nil
 }
 
 // open opens DST, and what is mixed with it; configuration faults that only show there
@@ -367,12 +370,48 @@ func decodeStrict(r io.Reader, v any) error {
 			}
 			return fmt.Errorf("no setting %q; there are: %s", name, strings.Join(jsonNames(), ", "))
 		}
-		return err
+		return jsonFault(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("there is more behind the JSON value")
 	}
 	return nil
+}
+
+// jsonFault says what is wrong with JSON that somebody wrote by hand, without Go's names.
+func jsonFault(err error) error {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &kind):
+		want := "another kind of value"
+		switch kind.Type.Kind() {
+		case reflect.Bool:
+			want = "true or false"
+		case reflect.Int, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint64:
+			want = "a whole number"
+		case reflect.Float64:
+			want = "a number"
+		case reflect.String:
+			want = "a string"
+		case reflect.Slice, reflect.Array:
+			want = "a list: [ … ]"
+		case reflect.Struct, reflect.Map:
+			want = "an object: { … }"
+		}
+		where := ""
+		if kind.Field != "" {
+			where = kind.Field + ": "
+		}
+		return fmt.Errorf("%sa JSON %s stands at byte %d, where %s is wanted", where, kind.Value, kind.Offset, want)
+	case errors.Is(err, io.EOF):
+		return errors.New("it is empty; JSON is wanted")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the JSON stops before its end; is a bracket or a quote missing?")
+	case errors.As(err, &syntax):
+		return fmt.Errorf("no JSON from byte %d on: %w", syntax.Offset, err)
+	}
+	return err
 }
 
 // jsonNames are the names of reader.Config's settings.

@@ -87,6 +87,8 @@ func oneDataset(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
 		return usagef("DST, the data set's folder, is missing: %s", cmd.UseLine())
+	case len(args) > 1 && isStream(args[0]) && isStream(args[1]):
+		return usagef("%q is one argument too many: %s; several shards are named by one pattern, in quotes so that the shell leaves it as it is: '/data/x-{000..146}.tar', '/data/*.tar'", args[1], cmd.UseLine())
 	case len(args) > 1:
 		return usagef("%q is one argument too many: %s", args[1], cmd.UseLine())
 	}

@@ -45,5 +45,15 @@ func Flag(cmd *cobra.Command, err error) error {
 			return fmt.Errorf("%w; did you mean %s?", err, n)
 		}
 	}
+	var value *pflag.InvalidValueError
+	if errors.As(err, &value) {
+		want := map[string]string{
+			"int": "a whole number", "int64": "a whole number", "uint": "a whole number, 0 or more", "uint64": "a whole number, 0 or more",
+			"float64": "a number", "float64Slice": "numbers with commas between", "duration": "a time with its unit, such as 30s or 500ms", "bool": "true or false",
+		}[value.GetFlag().Value.Type()]
+		if want != "" {
+			return fmt.Errorf("--%s: %q is not %s", value.GetFlag().Name, value.GetValue(), want)
+		}
+	}
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
