@@ -379,39 +379,42 @@ func decodeStrict(r io.Reader, v any) error {
 }
 
 // jsonFault says what is wrong with JSON that somebody wrote by hand, without Go's names.
+// What transforms and other settings that read their own JSON say stays as it is.
 func jsonFault(err error) error {
-	var kind *json.UnmarshalTypeError
-	var syntax *json.SyntaxError
-	switch {
-	case errors.As(err, &kind):
-		want := "another kind of value"
-		switch kind.Type.Kind() {
-		case reflect.Bool:
-			want = "true or false"
-		case reflect.Int, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint64:
-			want = "a whole number"
-		case reflect.Float64:
-			want = "a number"
-		case reflect.String:
-			want = "a string"
-		case reflect.Slice, reflect.Array:
-			want = "a list: [ … ]"
-		case reflect.Struct, reflect.Map:
-			want = "an object: { … }"
-		}
+	switch e := err.(type) { //nolint:errorlint // one that is wrapped has been explained already
+	case *json.UnmarshalTypeError:
 		where := ""
-		if kind.Field != "" {
-			where = kind.Field + ": "
+		if e.Field != "" {
+			where = e.Field + ": "
 		}
-		return fmt.Errorf("%sa JSON %s stands at byte %d, where %s is wanted", where, kind.Value, kind.Offset, want)
-	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%sa JSON %s stands at byte %d, where %s is wanted", where, e.Value, e.Offset, jsonKind(e.Type))
+	case *json.SyntaxError:
+		return fmt.Errorf("no JSON from byte %d on: %w", e.Offset, err)
+	}
+	switch err { //nolint:errorlint // as above
+	case io.EOF:
 		return errors.New("it is empty; JSON is wanted")
-	case errors.Is(err, io.ErrUnexpectedEOF):
+	case io.ErrUnexpectedEOF:
 		return errors.New("the JSON stops before its end; is a bracket or a quote missing?")
-	case errors.As(err, &syntax):
-		return fmt.Errorf("no JSON from byte %d on: %w", syntax.Offset, err)
 	}
 	return err
+}
+
+// jsonKind is what a setting of type t is in JSON.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice, reflect.Array:
+		return "a list: [ … ]"
+	case reflect.Struct, reflect.Map:
+		return "an object: { … }"
+	}
+	return "a whole number"
 }
 
 // jsonNames are the names of reader.Config's settings.

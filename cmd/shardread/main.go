@@ -56,7 +56,7 @@ func run() int {
 	case code == exitInterrupted:
 		fmt.Fprintln(os.Stderr, "shardread: interrupted")
 	default:
-		fmt.Fprintf(os.Stderr, "shardread: %v\n", err)
+		fmt.Fprintf(os.Stderr, "shardread: %v%s\n", err, wayOut(err))
 	}
 	return code
 }

@@ -82,6 +82,19 @@ func isDamage(err error) bool {
 	return errors.As(err, &bad) || errors.Is(err, errDamaged) || errors.Is(err, shard.ErrChecksum) || errors.Is(err, shard.ErrTruncated)
 }
 
+// wayOut is what can be done about damaged data that has ended a command; empty for all
+// other errors.
+func wayOut(err error) string {
+	var bad *reader.SampleError
+	switch {
+	case errors.Is(err, reader.ErrTooManyBad):
+		return "\n--max-bad allows more; `shardify verify` finds all that is damaged in a data set"
+	case errors.As(err, &bad) && !errors.Is(err, reader.ErrReplaced):
+		return "\n--on-bad skip leaves damaged samples out, --on-bad substitute takes others in their place; `shardify verify` finds all that is damaged in a data set"
+	}
+	return ""
+}
+
 // oneDataset wants the data set as the only argument.
 func oneDataset(cmd *cobra.Command, args []string) error {
 	switch {

@@ -75,7 +75,7 @@ const (
 const inAll = 8
 
 // Config says how often and how long. The zero value is a good one for stores
-// behind a network. Times are nanoseconds in JSON.
+// behind a network. In JSON, times have their units: {"timeout": "30s"}.
 type Config struct {
 	// Attempts is how many attempts in a row may bring nothing before the last
 	// one's error is returned; 1: nothing is retried. 0: DefaultAttempts. However
