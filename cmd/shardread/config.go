@@ -391,7 +391,7 @@ func jsonFault(err error) error {
 	case *json.SyntaxError:
 		return fmt.Errorf("no JSON from byte %d on: %w", e.Offset, err)
 	}
-	switch err { //nolint:errorlint // as above
+	switch err {
 	case io.EOF:
 		return errors.New("it is empty; JSON is wanted")
 	case io.ErrUnexpectedEOF:
