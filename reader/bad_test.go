@@ -337,6 +337,22 @@ func TestDecoderBomb(t *testing.T) {
 	}
 }
 
+// Whom a substitute is drawn for, in which epoch, under which seed and at which try all
+// decide who it is; a seed stands for the same ones in every release.
+func TestSubstituteFrozen(t *testing.T) {
+	draw := func(seed uint64, epoch int, n int64, try int) int64 {
+		p, err := NewPlan([]int64{1000, 1000, 1000}, Order{Shuffle: ShuffleGlobal, Seed: seed}, epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.substitute(n, try)
+	}
+	got := []int64{draw(1, 0, 1500, 0), draw(2, 0, 1500, 0), draw(1, 1, 1500, 0), draw(1, 0, 1501, 0), draw(1, 0, 1500, 1), draw(1, 0, 1500, substitutes/2+1)}
+	if want := []int64{1480, 1914, 1146, 1539, 1119, 2343}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // Through a store with 1% errors, 2% short reads and 2% stalls of 100 ms (of which a
 // part is cut off by the timeout) come the same samples in the same order.
 func TestFaultyStore(t *testing.T) {

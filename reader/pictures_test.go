@@ -376,6 +376,7 @@ func TestPictureFaults(t *testing.T) {
 		"mask of colours":       {scene, []TensorSpec{{Field: "seg.png", Kind: KindMask}}, "seg.png", scene(5, 0).Fields[1].Data, "not supported"},
 		"class too large":       {scene, []TensorSpec{{Field: "seg.png", Kind: KindMask, DType: DTypeBool}}, "seg.png", scene(5, 0).Fields[2].Data, "does not fit bool"},
 		"image of another size": {scene, []TensorSpec{{Field: "depth.png", Kind: KindImage}}, "depth.png", small1, "it has 8 x 8 pixels"},
+		"mask too large":        {scene, []TensorSpec{{Field: "seg.png", Kind: KindMask}}, "seg.png", pngOf(image.NewGray(image.Rect(0, 0, 100, 41))), "max_pixels"},
 		"three numbers":         {crowd, crowdSpecs[:2], "json", []byte(`{"objects": [{"id": 1, "bbox": [1, 2, 3]}]}`), "its shape is [1 3]; want [* 4]"},
 		"a label too few":       {crowd, []TensorSpec{crowdSpecs[1], {Field: "json", Name: "v", Path: "/v", Shape: []int{-1}, Follows: "boxes"}}, "json", []byte(`{"objects": [{"bbox": [1, 2, 3, 4]}], "v": []}`), "there are 0, and 1 boxes"},
 		"not finite":            {crowd, crowdSpecs[3:4], "boxes.npy", npyFile([]int{1, 4}, 0.5, math.NaN(), 0, 0), "must be finite"},
@@ -394,7 +395,7 @@ func TestPictureFaults(t *testing.T) {
 			}
 			return m
 		}})
-		config := Config{BatchSize: 8, Shuffle: ShuffleNone, Transform: crop, Tensors: c.spec}
+		config := Config{BatchSize: 8, Shuffle: ShuffleNone, Transform: crop, Tensors: c.spec, MaxPixels: 4000}
 		var last error
 		for b, err := range newReader(t, d, config).Epoch(context.Background(), 0) {
 			if last = err; err == nil {

@@ -248,12 +248,13 @@ type stallingStore struct {
 	store.Store
 	stalled chan struct{}
 	reads   int32
+	indexes bool // indexes stall, and not shards
 	off     atomic.Bool
 }
 
 func (s *stallingStore) Open(ctx context.Context, name string) (store.Object, error) {
 	o, err := s.Store.Open(ctx, name)
-	if err != nil || strings.HasSuffix(name, ".parquet") {
+	if err != nil || strings.HasSuffix(name, ".parquet") != s.indexes {
 		return o, err
 	}
 	return &stallingObject{Object: o, s: s}, nil
@@ -297,6 +298,30 @@ func TestCloseEndsPasses(t *testing.T) {
 		t.Errorf("after Close: %v", last)
 	}
 	quiet(t, before)
+
+	// Also while nothing comes: of an index, or of a shard.
+	for _, indexes := range []bool{false, true} {
+		d := small(t, datasettest.Options{})
+		st := &stallingStore{Store: d.Store(), stalled: make(chan struct{}, 100), indexes: indexes}
+		other, err := dataset.New(st, d.Manifest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newReader(t, other, Config{BatchSize: 4, Decode: DecodeNone, Retry: retry.Config{Timeout: -1}})
+		closed := make(chan error, 1)
+		go func() {
+			<-st.stalled
+			closed <- r.Close()
+		}()
+		last = nil
+		for _, err := range r.Epoch(context.Background(), 0) {
+			last = err
+		}
+		if err := <-closed; err != nil || !errors.Is(last, ErrClosed) {
+			t.Errorf("Close while a read stalls (of indexes: %v): %v, %v", indexes, err, last)
+		}
+		quiet(t, before)
+	}
 }
 
 // Every batch has what the plan says, with the label, key and fields that the data
@@ -444,6 +469,46 @@ func TestHeldBatches(t *testing.T) {
 			t.Errorf("batch %d has changed while it was held", i)
 		}
 		b.Release()
+	}
+}
+
+// What the consumer still has is its own after the loop was left, its context has ended,
+// and the reader is closed, while other passes take memory.
+func TestHeldBatchesOutliveTheirPass(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	// A batch of 3 MiB, whose memory is the system's, and one of 14 KB, of Go's heap.
+	for _, side := range []int{512, 24} {
+		r := newReader(t, d, Config{BatchSize: 4, Transform: transform.List{transform.CenterCrop{Size: transform.Size{side}}}})
+		var held []*Batch
+		var were []copied
+		for leave := range 4 {
+			ctx, cancel := context.WithCancel(context.Background())
+			for b, err := range r.Epoch(ctx, leave) {
+				if err != nil {
+					break // the context's end
+				}
+				held, were = append(held, b), append(were, copyOf(b))
+				if len(held)%2 == 0 && leave != 1 {
+					break
+				} else if len(held)%2 == 0 {
+					cancel()
+				}
+			}
+			cancel()
+		}
+		epochOf(t, r, 9)
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range held {
+			if got := copyOf(b); !reflect.DeepEqual(got, were[i]) {
+				t.Errorf("batch %d of images of %d has changed while it was held", i, side)
+			}
+			b.Release()
+		}
+		if len(held) < 8 {
+			t.Errorf("%d batches", len(held))
+		}
 	}
 }
 

@@ -289,6 +289,20 @@ func TestCopiesLookDifferent(t *testing.T) {
 	if !reflect.DeepEqual(looks(c), one) {
 		t.Error("in another world they look different")
 	}
+	// Another seed has other copies, but for a few small images.
+	c.World, c.BatchSize, c.Seed = 1, 10, 2
+	same := 0
+	for n, l := range looks(c) {
+		for _, look := range l {
+			if slices.Contains(one[n], look) {
+				same++
+			}
+		}
+	}
+	if same > 4 {
+		t.Errorf("%d of 120 copies look as one does under another seed", same)
+	}
+	c.Seed = 1
 	// The first copy is what the sample looks like where it comes once.
 	c.World, c.BatchSize, c.Sampling = 1, 10, Sampling{}
 	for n, l := range looks(c) {

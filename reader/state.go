@@ -111,7 +111,7 @@ func ParseState(data []byte) (State, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&s); err != nil {
 		if !errors.Is(err, ErrState) {
-			err = fmt.Errorf("%w: %w", ErrState, err)
+			err = fmt.Errorf("%w: this is no JSON that a reader has written: %w", ErrState, err)
 		}
 		return State{}, err
 	}

@@ -52,7 +52,7 @@ func Flag(cmd *cobra.Command, err error) error {
 			"float64": "a number", "float64Slice": "numbers with commas between", "duration": "a time with its unit, such as 30s or 500ms", "bool": "true or false",
 		}[value.GetFlag().Value.Type()]
 		if want != "" {
-			return fmt.Errorf("--%s: %q is not %s", value.GetFlag().Name, value.GetValue(), want)
+			return fmt.Errorf("--%s: %q is not %s; see %s --help", value.GetFlag().Name, value.GetValue(), want, cmd.CommandPath())
 		}
 	}
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())

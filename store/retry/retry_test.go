@@ -616,7 +616,7 @@ func TestConfig(t *testing.T) {
 	c := Config{Attempts: 3, Timeout: 5, Backoff: 6, MaxBackoff: 7, Hedge: 4}
 	text, err := json.Marshal(c)
 	must(t, err)
-	if want := `{"attempts":3,"timeout":5,"backoff":6,"max_backoff":7,"hedge":4}`; string(text) != want {
+	if want := `{"attempts":3,"timeout":"5ns","backoff":"6ns","max_backoff":"7ns","hedge":"4ns"}`; string(text) != want {
 		t.Errorf("%s; want %s", text, want)
 	}
 	var back Config
