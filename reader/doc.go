@@ -23,7 +23,9 @@
 //	index     rows.go       (cache)       sample numbers → offsets, labels, checksums
 //	schedule  schedule.go   1             batches of the plan → reads, slab, memory
 //	fetch     fetch.go,     8 or 64       reads → bytes of fields; neighbours of
-//	          ahead.go                    several batches together
+//	          ahead.go                    several batches together; through store/cache
+//	                                      and store/retry, which Config.Cache and
+//	                                      Config.Retry set
 //	decode    decode.go     Workers       bytes → verified fields, and through
 //	                                      transform.go pixels in the batch's slab,
 //	                                      of several JPEGs at a time;
