@@ -112,6 +112,9 @@ func TestReadAheadSameBytes(t *testing.T) {
 				"weighted": {Decode: DecodeNone, Sampling: Sampling{Balanced: true, Samples: 300}},
 				"buckets":  {Transform: crop, Buckets: Buckets{Edges: []float64{1}}, Ends: EndsPad},
 			} {
+				if format != "tar" && (name == "weighted" || name == "buckets") {
+					continue // which samples come is not the format's matter
+				}
 				c.BatchSize, c.Shuffle, c.Lanes, c.Window, c.Interleave, c.Seed = 8, mode, 2, 60, 2, 5
 				c.ReadAhead = -1
 				want := epochOf(t, newReader(t, d, c), 1)

@@ -94,10 +94,16 @@ func New(ctx context.Context, data *dataset.Dataset, config Config) (*Reader, er
 
 // retries wraps a store so that its operations are tried again.
 func retries(st store.Store, c retry.Config) (*retry.Store, error) {
-	if c.Timeout == 0 && isLocal(st.URL()) {
+	return retry.New(st, retryConfig(st.URL(), c))
+}
+
+// retryConfig fills in what depends on where a store is: a read of a local disk cannot be
+// called back.
+func retryConfig(url string, c retry.Config) retry.Config {
+	if c.Timeout == 0 && isLocal(url) {
 		c.Timeout = -1
 	}
-	return retry.New(st, c)
+	return c
 }
 
 // isLocal says that a store is a folder of this machine, or its memory.

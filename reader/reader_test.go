@@ -947,6 +947,37 @@ func TestOpenFaults(t *testing.T) {
 	}
 }
 
+// What a configuration leaves open is chosen by where the data set is, and how it is packed.
+func TestDefaultsByStore(t *testing.T) {
+	for _, c := range []struct {
+		format string
+		remote bool
+		want   Shuffle
+	}{
+		{"tar", false, ShuffleGlobal}, {"tar", true, ShuffleWindow}, {"tar.zst", false, ShuffleGlobal},
+		{"tar.zst", true, ShuffleWindow}, {"tar.gz", false, ShuffleShards}, {"tar.gz", true, ShuffleShards},
+	} {
+		d := small(t, datasettest.Options{Format: c.format})
+		if c.remote {
+			var err error
+			if d, err = dataset.New(remote{d.Store()}, d.Manifest()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := newReader(t, d, Config{BatchSize: 4}).Config().Shuffle; got != c.want {
+			t.Errorf("%s, remote: %v: %s, want %s", c.format, c.remote, got, c.want)
+		}
+	}
+	for url, want := range map[string]time.Duration{"/data/x": -1, "file:///data/x": -1, "data": -1, "s3://bucket/x": 0, "https://host/x": 0} {
+		if got := retryConfig(url, retry.Config{}).Timeout; got != want {
+			t.Errorf("%s has the timeout %v, want %v", url, got, want)
+		}
+		if got := retryConfig(url, retry.Config{Timeout: time.Second}).Timeout; got != time.Second {
+			t.Errorf("%s has the timeout %v, where one second was set", url, got)
+		}
+	}
+}
+
 // A configuration survives JSON, and its zero value stays one.
 func TestConfigJSON(t *testing.T) {
 	zero, err := json.Marshal(Config{})

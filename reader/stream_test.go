@@ -8,6 +8,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -107,8 +108,12 @@ func TestStreamEverySampleOnce(t *testing.T) {
 		dir := t.TempDir()
 		writeShards(t, dir, f.String(), counts, ordinary)
 		for _, shuffle := range []Shuffle{ShuffleNone, ShuffleShards, ShuffleWindow} {
-			for _, world := range []int{1, 3, 10} {
-				for epoch := range 2 {
+			worlds, epochs := []int{1, 3, 10}, 2
+			if f.String() != "tar" { // what is in the shards does not decide who reads them
+				worlds, epochs = worlds[1:2], 1
+			}
+			for _, world := range worlds {
+				for epoch := range epochs {
 					seen := map[string]bool{}
 					for rank := range world {
 						s := newStream(t, []string{dir}, Config{
@@ -186,7 +191,7 @@ func TestStreamSameBytes(t *testing.T) {
 }
 
 func equalBatches(a, b []copied) bool {
-	return slices.EqualFunc(a, b, func(a, b copied) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
+	return reflect.DeepEqual(a, b)
 }
 
 // Leaving the loop, a panic in it, a cancelled context and Close end all goroutines.
@@ -257,6 +262,9 @@ func TestStreamResumeAtEveryStep(t *testing.T) {
 			"few":      {BatchSize: 2, Window: 7, World: 5, Rank: 3, Decode: DecodeNone, Ends: EndsExact},
 			"few drop": {BatchSize: 2, Window: 7, World: 5, Rank: 4, Decode: DecodeNone},
 		} {
+			if format != "tar" && name != "window" && name != "samples" {
+				continue // the order is not the format's matter, skimming to a place in it is
+			}
 			s := newStream(t, names, c)
 			want, states := passOver(t, s.Epoch(context.Background(), 3))
 			if last := states[len(states)-1]; last.Epoch != 4 || last.Batch != 0 {
