@@ -32,7 +32,7 @@ S3_SERVER := .cache/tools/versitygw-$(VERSITYGW)
 RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-pack bench-scale bench-verify soak-resume fuzz \
+.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-epoch soak-resume fuzz \
 	asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
 
 help: ## list the targets
@@ -70,6 +70,9 @@ bench-scale: build ## pack a million tiny files: peak memory, files/s
 
 bench-verify: build ## verify on one core, page cache warm
 	$(GO) run ./tools/bench -rounds $(ROUNDS) -photos '$(PHOTOS)' verify
+
+bench-epoch: build peers ## photographs to batches of random crops, against webdataset with Pillow
+	$(GO) run ./tools/bench -rounds $(ROUNDS) -photos '$(PHOTOS)' epoch
 
 soak-resume: ## kill and resume ranks 50 times over three epochs, in changing worlds
 	$(GO) test ./reader -run '^TestKillAndResume$$' -count=1 -v -timeout 30m -kills 50

@@ -119,8 +119,11 @@ type Config struct {
 	// sample that is larger is read while nothing else is. The default is room for
 	// four batches, 128 MiB, the index up to 1 GiB, ReadAhead up to 2 GiB, with Cache what that
 	// fetches into (48 MiB with blocks of 1 MiB), and 64 MiB to decompress .zst shards. Not counted is what a
-	// worker decodes into (3 bytes for each pixel of the largest image), and the
-	// samples that stand in for damaged ones.
+	// worker decodes into: some rows of four JPEGs, up to 8 bytes for each pixel of the
+	// largest progressive one, 3 for each of the largest image of another format, and
+	// up to 12 MiB for each of five images whose transforms do more than to crop, scale
+	// and flip (more where a crop comes late and images are large). Nor are the samples
+	// that stand in for damaged ones.
 	Memory int64 `json:"memory,omitempty"`
 }
 

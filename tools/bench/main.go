@@ -6,9 +6,11 @@
 //	               tar, webdataset's ShardWriter, TensorFlow's TFRecordWriter
 //	bench scale    a million tiny files: peak memory, files/s
 //	bench verify   checking a data set on one core
+//	bench epoch    4,000 photographs to batches of random crops: shardread, and
+//	               webdataset with Pillow
 //
-// The Makefile calls it: bench-pack, bench-scale, bench-verify. It needs
-// bin/shardify and, for pack, .venv. Everything it writes lies in .cache/bench, of
+// The Makefile calls it: bench-pack, bench-scale, bench-verify, bench-epoch. It needs
+// bin/shardify and, for pack and epoch, .venv. Everything it writes lies in .cache/bench, of
 // which only the results, as JSON, are left.
 //
 // Input is read from the page cache, output ends in fsync for every tool, and the
@@ -61,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.Usage = func() {
-		fmt.Fprintln(stderr, "usage: bench [flags] pack|scale|verify")
+		fmt.Fprintln(stderr, "usage: bench [flags] pack|scale|verify|epoch")
 		fs.PrintDefaults()
 	}
 	b := &bench{}
@@ -73,13 +75,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	if fs.NArg() != 1 || b.rounds < 1 || b.files < 1 {
 		fs.Usage()
-		return errors.New("want one of pack, scale, verify; rounds and files of 1 and more")
+		return errors.New("want one of pack, scale, verify, epoch; rounds and files of 1 and more")
 	}
 	measure, ok := map[string]func(*bench, context.Context) (report, error){
-		"pack": (*bench).pack, "scale": (*bench).scale, "verify": (*bench).verify,
+		"pack": (*bench).pack, "scale": (*bench).scale, "verify": (*bench).verify, "epoch": (*bench).epoch,
 	}[fs.Arg(0)]
 	if !ok {
-		return fmt.Errorf("%q: want one of pack, scale, verify", fs.Arg(0))
+		return fmt.Errorf("%q: want one of pack, scale, verify, epoch", fs.Arg(0))
 	}
 
 	if b.root, err = repository(); err != nil {
