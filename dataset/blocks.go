@@ -20,13 +20,45 @@ type objectReader struct {
 	done func(n int)
 	// err is the store's error, other than the end of the object.
 	err error
+	// Of a store behind a network: the last chunk that was fetched, what of it has not
+	// been read, and the error behind it.
+	chunk, rest []byte
+	chunkErr    error
+}
+
+// remoteChunk is what is asked for with one request where requests take long.
+const remoteChunk = 4 << 20
+
+// remote makes r read in large chunks.
+func (r *objectReader) remote(url string) *objectReader {
+	if !store.IsLocal(url) {
+		r.chunk = make([]byte, min(remoteChunk, max(r.object.Info().Size, 1)))
+	}
+	return r
+}
+
+// next reads what comes next.
+func (r *objectReader) next(p []byte) (int, error) {
+	if r.chunk == nil {
+		return r.object.ReadAt(r.ctx, p, r.off)
+	}
+	if len(r.rest) == 0 && r.chunkErr == nil {
+		var n int
+		n, r.chunkErr = r.object.ReadAt(r.ctx, r.chunk, r.off)
+		r.rest = r.chunk[:n]
+	}
+	n := copy(p, r.rest)
+	if r.rest = r.rest[n:]; len(r.rest) == 0 {
+		return n, r.chunkErr
+	}
+	return n, nil
 }
 
 func (r *objectReader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
-	n, err := r.object.ReadAt(r.ctx, p, r.off)
+	n, err := r.next(p)
 	r.hash.Write(p[:n])
 	r.off += int64(n)
 	r.done(n)

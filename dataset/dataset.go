@@ -164,7 +164,7 @@ func (d *Dataset) Rows(ctx context.Context, sh *index.Shard) ([]index.Row, error
 // readIndex reads the bytes of an index and checks them against the manifest.
 func (d *Dataset) readIndex(ctx context.Context, sh *index.Shard) ([]byte, error) {
 	name := d.path(sh.Index.Name)
-	o, err := d.store.Open(ctx, sh.Index.Name)
+	o, err := d.store.Open(store.WithSize(ctx, sh.Index.Bytes), sh.Index.Name)
 	if err != nil {
 		return nil, fmt.Errorf("index of shard %s: %w", sh.Name, err)
 	}
@@ -235,9 +235,9 @@ type ShardFile struct {
 
 // OpenShard opens a shard, whose file must have the size that the manifest gives:
 // another size is an error that wraps ErrMismatch, and shard.ErrTruncated where the
-// file is too short.
+// file is too short; of a store behind a network, the first read is store.ErrChanged.
 func (d *Dataset) OpenShard(ctx context.Context, sh *index.Shard) (*ShardFile, error) {
-	o, err := d.store.Open(ctx, sh.Name)
+	o, err := d.store.Open(store.WithSize(ctx, sh.Bytes), sh.Name)
 	if err != nil {
 		return nil, fmt.Errorf("shard %s: %w", sh.Name, err)
 	}

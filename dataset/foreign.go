@@ -465,7 +465,7 @@ func (x *indexing) one(ctx context.Context, f *foreign) error {
 		return err
 	}
 	defer o.Close()
-	file := &objectReader{ctx: ctx, object: o, hash: index.NewHash(), done: func(n int) { progress.Bytes.Add(int64(n)) }}
+	file := (&objectReader{ctx: ctx, object: o, hash: index.NewHash(), done: func(n int) { progress.Bytes.Add(int64(n)) }}).remote(x.st.URL())
 	var points *pointsOf
 	if x.every >= 0 {
 		points = newPointsOf(x.every)

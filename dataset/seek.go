@@ -74,7 +74,7 @@ type SeekFile struct {
 // OpenSeek opens the side file of a shard that has one; sh.Seek must not be nil. It must
 // have the size that the manifest gives: another one is ErrMismatch.
 func (d *Dataset) OpenSeek(ctx context.Context, sh *index.Shard) (*SeekFile, error) {
-	o, err := d.store.Open(ctx, sh.Seek.Name)
+	o, err := d.store.Open(store.WithSize(ctx, sh.Seek.Bytes), sh.Seek.Name)
 	if err != nil {
 		return nil, fmt.Errorf("seek points of shard %s: %w", sh.Name, err)
 	}
@@ -219,7 +219,7 @@ func (d *Dataset) intactSeek(ctx context.Context, sh *index.Shard) bool {
 		return false
 	}
 	defer f.Close()
-	file := &objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}
+	file := (&objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}).remote(f.d.store.URL())
 	_, err = io.Copy(io.Discard, file)
 	return err == nil && index.NewChecksum(file.hash.Sum64()) == sh.Seek.Checksum
 }

@@ -402,7 +402,7 @@ func (c *shardCheck) seek(ctx context.Context, rows []index.Row, haveRows bool) 
 		return
 	}
 	defer f.Close()
-	file := &objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}
+	file := (&objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}).remote(c.v.d.store.URL())
 	c.window.reset(file, 0)
 	if err := c.window.skip(1<<62, nil); !errors.Is(err, io.EOF) {
 		c.file(KindUnreadable, name, 0, "at byte %d of the file: %w", file.off, err)
@@ -423,7 +423,7 @@ func (c *shardCheck) seek(ctx context.Context, rows []index.Row, haveRows bool) 
 	if !haveRows {
 		return
 	}
-	file = &objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}
+	file = (&objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}).remote(c.v.d.store.URL())
 	c.window.reset(file, 0)
 	for i := range rows {
 		at, size := t.Extent(i)
@@ -480,10 +480,10 @@ func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows b
 	if sizeErr != nil {
 		c.file(KindSize, "", 0, "%w", sizeErr)
 	}
-	file := &objectReader{ctx: ctx, object: o, hash: index.NewHash(), done: func(n int) {
+	file := (&objectReader{ctx: ctx, object: o, hash: index.NewHash(), done: func(n int) {
 		c.bytes += int64(n)
 		c.v.opts.Progress.Bytes.Add(int64(n))
-	}}
+	}}).remote(c.v.d.store.URL())
 	raw, err := streamRaw(d.format, file)
 	if err != nil {
 		c.file(KindFormat, "", sh.Samples, "%w", err)

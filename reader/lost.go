@@ -76,7 +76,7 @@ func damaged(err error) bool {
 
 // gone says that err may mean a file that is not there, or not all of it, or another.
 func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, dataset.ErrMismatch) || errors.Is(err, cache.ErrChanged) || errors.Is(err, io.ErrUnexpectedEOF)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, dataset.ErrMismatch) || errors.Is(err, cache.ErrChanged) || errors.Is(err, store.ErrChanged) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // atFault says what err, of reading a field of a sample, comes from: fault makes an

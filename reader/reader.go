@@ -100,15 +100,10 @@ func retries(st store.Store, c retry.Config) (*retry.Store, error) {
 // retryConfig fills in what depends on where a store is: a read of a local disk cannot be
 // called back.
 func retryConfig(url string, c retry.Config) retry.Config {
-	if c.Timeout == 0 && isLocal(url) {
+	if c.Timeout == 0 && store.IsLocal(url) {
 		c.Timeout = -1
 	}
 	return c
-}
-
-// isLocal says that a store is a folder of this machine, or its memory.
-func isLocal(url string) bool {
-	return !strings.Contains(url, "://") || strings.HasPrefix(url, "file://")
 }
 
 // emptyReader makes a reader without anything to read.
@@ -198,7 +193,7 @@ func windowOf(bytes int64, split *index.Split) int {
 
 // remote says that some of the data is not on this machine.
 func (r *Reader) remote() bool {
-	return slices.ContainsFunc(r.sets, func(s set) bool { return !isLocal(s.data.URL()) })
+	return slices.ContainsFunc(r.sets, func(s set) bool { return !store.IsLocal(s.data.URL()) })
 }
 
 // autoShuffle is what ShuffleAuto stands for.

@@ -106,6 +106,12 @@ type Writer interface {
 	Abort() error
 }
 
+// IsLocal says that a store of this URL is a folder of this machine, or its memory, so
+// that small reads cost little; not one behind a network.
+func IsLocal(url string) bool {
+	return !strings.Contains(url, "://") || strings.HasPrefix(url, "file://")
+}
+
 // CheckName reports why name cannot be an object's name; nil if it can.
 func CheckName(name string) error {
 	for c := range strings.SplitSeq(name, "/") {

@@ -42,7 +42,7 @@ says which.`,
 }
 
 func runCat(ctx context.Context, o *catOptions, dst, key, field string, s streams) error {
-	st, err := open.URL(ctx, dst)
+	st, err := open.Retried(ctx, dst)
 	if err != nil {
 		return err
 	}

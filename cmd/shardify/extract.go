@@ -59,7 +59,7 @@ func (o *extractOptions) addFlags(f *pflag.FlagSet) {
 }
 
 func runExtract(ctx context.Context, o *extractOptions, dst, dir string, s streams) error {
-	st, err := open.URL(ctx, dst)
+	st, err := open.Retried(ctx, dst)
 	if err != nil {
 		return err
 	}

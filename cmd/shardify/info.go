@@ -50,7 +50,7 @@ indexes are read, never the shards; with --quick only the manifest.`,
 }
 
 func runInfo(ctx context.Context, o *infoOptions, dst string, s streams) error {
-	st, err := open.URL(ctx, dst)
+	st, err := open.Retried(ctx, dst)
 	if err != nil {
 		return err
 	}

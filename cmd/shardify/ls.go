@@ -200,7 +200,7 @@ func runLs(ctx context.Context, o *lsOptions, dst string, s streams) (err error)
 	if o.limit < 0 {
 		return usagef("--limit %d is negative", o.limit)
 	}
-	st, err := open.URL(ctx, dst)
+	st, err := open.Retried(ctx, dst)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func runVerify(ctx context.Context, o *verifyOptions, dst string, s streams) err
 	if err := o.Validate(); err != nil {
 		return usage(err)
 	}
-	st, err := open.URL(ctx, dst)
+	st, err := open.Retried(ctx, dst)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func runHead(ctx context.Context, o *headOptions, flags *pflag.FlagSet, dst stri
 	if isStream(dst) {
 		return headStream(ctx, o, dst, s)
 	}
-	st, err := open.URL(ctx, dst)
+	st, err := open.Retried(ctx, dst)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func (o *object) opened(ctx context.Context) (store.Object, error) {
 	if inner, err := o.current(); inner != nil || err != nil {
 		return inner, err
 	}
-	inner, err := o.s.Store.Open(ctx, o.info.Name)
+	inner, err := o.s.Store.Open(store.WithSize(ctx, o.info.Size), o.info.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 
 	"shardify/store"
 	"shardify/store/file"
+	"shardify/store/retry"
+	"shardify/store/s3"
 )
 
 // ErrScheme: this version has no store for URLs of that kind.
@@ -23,10 +25,12 @@ var stores = []struct {
 	open   func(ctx context.Context, url string) (store.Store, error)
 }{
 	{"file", openFile},
+	{"s3", openS3},
 }
 
 // URL opens the store that a path (relative or absolute, also with a drive letter
-// as on Windows) or a file:// URL names. It need not exist yet. Schemes that are
+// as on Windows), a file:// URL or s3://bucket/prefix names; of a bucket, as the
+// environment says (package s3). It need not exist yet. Schemes that are
 // not in the table are ErrScheme.
 func URL(ctx context.Context, url string) (store.Store, error) {
 	if err := ctx.Err(); err != nil {
@@ -43,8 +47,27 @@ func URL(ctx context.Context, url string) (store.Store, error) {
 		}
 		known = append(known, s.scheme+"://")
 	}
-	return nil, fmt.Errorf("open %s://%s: %w: this version opens a path, or %s; copy the data to a disk, or mount it, and name that folder",
-		scheme, withoutSecrets(rest), ErrScheme, strings.Join(known, ", "))
+	return nil, fmt.Errorf("open %s://%s: %w: this version opens a path, %s; copy the data to a disk, or mount it, and name that folder",
+		scheme, withoutSecrets(rest), ErrScheme, strings.Join(known, " or "))
+}
+
+// Retried is URL with reads of stores behind a network tried again, as store/retry does
+// by default. Whoever wraps a store in store/retry itself takes URL.
+func Retried(ctx context.Context, url string) (store.Store, error) {
+	s, err := URL(ctx, url)
+	if err != nil || store.IsLocal(s.URL()) {
+		return s, err
+	}
+	return retry.New(s, retry.Config{})
+}
+
+// openS3 opens a bucket, configured by the environment.
+func openS3(ctx context.Context, url string) (store.Store, error) {
+	c, err := s3.Config{}.Environment()
+	if err != nil {
+		return nil, fmt.Errorf("open a bucket: %w", err)
+	}
+	return s3.New(ctx, url, c)
 }
 
 // isScheme says that s is a URL's scheme (RFC 3986, 3.1), and more than a drive

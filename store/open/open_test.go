@@ -3,12 +3,15 @@ package open
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
 	"shardify/store"
+	"shardify/store/file"
+	"shardify/store/retry"
 )
 
 func TestURL(t *testing.T) {
@@ -60,6 +63,32 @@ func TestURLFileRoundTrip(t *testing.T) {
 	}
 }
 
+func TestURLS3(t *testing.T) {
+	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
+	for url, want := range map[string]string{
+		"s3://bucket": "s3://bucket", "s3://bucket/": "s3://bucket", "S3://bucket/a/b/": "s3://bucket/a/b",
+	} {
+		s, err := URL(t.Context(), url)
+		if err != nil || s.URL() != want {
+			t.Errorf("URL(%q) = %v, %v; want %s", url, s, err, want)
+		}
+		if s, err := Retried(t.Context(), url); err != nil || s.URL() != want {
+			t.Errorf("Retried(%q): %v", url, err)
+		} else if _, ok := s.(*retry.Store); !ok {
+			t.Errorf("Retried(%q) is a %T", url, s)
+		}
+	}
+	if s, err := Retried(t.Context(), "data"); err != nil {
+		t.Error(err)
+	} else if _, ok := s.(*file.Store); !ok {
+		t.Errorf("Retried of a folder is a %T", s)
+	}
+	t.Setenv("SHARDIFY_S3_SSE", "rot13")
+	if _, err := URL(t.Context(), "s3://bucket"); err == nil || !strings.Contains(err.Error(), "rot13") {
+		t.Errorf("with a wrong variable: %v", err)
+	}
+}
+
 func TestURLRefused(t *testing.T) {
 	for _, c := range []struct {
 		url    string
@@ -68,7 +97,9 @@ func TestURLRefused(t *testing.T) {
 	}{
 		{"", false, []string{"empty"}},
 		{"a\x00b", false, []string{"zero byte"}},
-		{"s3://bucket/key", true, []string{"s3://bucket/key", "path", "file://"}},
+		{"s3://", false, []string{"bucket"}},
+		{"s3://b/x//y", false, []string{"s3://b"}},
+		{"gs://bucket/key", true, []string{"gs://bucket/key", "path", "file://", "s3://"}},
 		{"http://host/x", true, []string{"http://host/x", "file://"}},
 		{"https://host/x", true, []string{"https://host/x", "file://"}},
 		{"gs+x.y-1://b", true, []string{"gs+x.y-1://b"}},

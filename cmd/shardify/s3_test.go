@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"shardify/internal/peers"
+	"shardify/store"
+	"shardify/store/open"
+	"shardify/store/s3/s3test"
+)
+
+// imagenet links the photographs into class folders.
+func imagenet(t *testing.T) string {
+	t.Helper()
+	photos := peers.Photographs(t)
+	src := filepath.Join(t.TempDir(), "imagenet")
+	list, err := os.ReadDir(photos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		class, _, _ := strings.Cut(e.Name(), "_")
+		if err := os.MkdirAll(filepath.Join(src, class), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(filepath.Join(photos, e.Name()), filepath.Join(src, class, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return src
+}
+
+// leftovers are the files in the server's folder that are no objects: parts of uploads.
+func leftovers(t *testing.T, server *s3test.Server) (left []string) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(server.Dir, s3test.Bucket, ".sgwtmp"), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && !d.IsDir() && strings.Contains(path, "multipart") {
+			left = append(left, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return left
+}
+
+// Every command does over s3:// what it does in a folder, to the same bytes.
+func TestS3(t *testing.T) {
+	src := imagenet(t)
+	server := s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	bucket := filepath.Join(server.Dir, s3test.Bucket)
+	local := filepath.Join(t.TempDir(), "set")
+	const remote = "s3://" + s3test.Bucket + "/deep/set"
+	do(t, "pack", src, local, "--shards", "2", "--seed", "7")
+	do(t, "pack", src, remote, "--shards", "2", "--seed", "7")
+	want := files(t, local)
+	if got := files(t, filepath.Join(bucket, "deep", "set")); !reflect.DeepEqual(got, want) {
+		t.Errorf("the bucket has %v; want %v", got, want)
+	}
+	if left := leftovers(t, server); len(left) > 0 {
+		t.Errorf("packing has left %q", left)
+	}
+	if _, stderr := do(t, "pack", src, remote, "--shards", "2", "--seed", "7"); !strings.Contains(stderr, "finished already") {
+		t.Errorf("a second pack says %q", stderr)
+	}
+	do(t, "verify", remote)
+	for _, args := range [][]string{{"ls", "DST"}, {"ls", "DST", "--json"}, {"cat", "DST", "n01440764/n01440764_10026", "cls"}} {
+		run := func(dst string) string {
+			args := append([]string(nil), args...)
+			args[1] = dst
+			if args[0] == "cat" {
+				// Any sample will do.
+				key, _ := do(t, "ls", dst, "--json")
+				_, key, _ = strings.Cut(key, `"key":"`)
+				args[2], _, _ = strings.Cut(key, `"`)
+			}
+			out, _ := do(t, args...)
+			return strings.ReplaceAll(out, dst, "DST")
+		}
+		if got, want := run(remote), run(local); got != want || want == "" {
+			t.Errorf("%q: over S3: %.300q, in a folder: %.300q", args, got, want)
+		}
+	}
+	if out, _ := do(t, "info", remote); !strings.Contains(out, "250") {
+		t.Errorf("info says %q", out)
+	}
+	back := t.TempDir()
+	do(t, "extract", remote, back)
+	if got, want := files(t, back), files(t, src); !reflect.DeepEqual(got, want) {
+		t.Errorf("extracted %d files; want the %d of the source", len(got), len(want))
+	}
+
+	// Shards that others made.
+	foreign, err := open.URL(t.Context(), "s3://"+s3test.Bucket+"/foreign")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range want {
+		if strings.HasSuffix(name, ".tar") {
+			data, err := os.ReadFile(filepath.Join(local, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := store.WriteAll(t.Context(), foreign, name, data); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	do(t, "index", foreign.URL())
+	do(t, "verify", foreign.URL())
+}
+
+// A pack that ends in the middle leaves no data set, no part of a shard and no parts of
+// uploads; the same command finishes it, to the same bytes.
+func TestS3PackInterrupted(t *testing.T) {
+	src := imagenet(t)
+	server := s3test.Start(t)
+	var fail atomic.Bool
+	front := server.Front(t, func(r s3test.Request) s3test.Fault {
+		if fail.Load() && r.Method == http.MethodPost && strings.Contains(r.Query, "uploadId") && strings.Contains(r.Path, "000001") {
+			return s3test.Fault{Status: 403, Code: "AccessDenied"}
+		}
+		return s3test.Fault{}
+	})
+	server.Setenv(t, front.URL)
+	const remote = "s3://" + s3test.Bucket + "/set"
+	args := []string{"pack", src, remote, "--shards", "2"}
+	fail.Store(true)
+	root := newRootCommand()
+	var out bytes.Buffer
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(&out)
+	if err := root.ExecuteContext(context.Background()); !errors.Is(err, fs.ErrPermission) {
+		t.Fatalf("pack: %v", err)
+	}
+	if left := leftovers(t, server); len(left) > 0 {
+		t.Errorf("a pack that failed has left %q", left)
+	}
+	st, err := open.URL(t.Context(), remote)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info, err := range st.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Name == "manifest.json" || strings.Contains(info.Name, "000001.tar") {
+			t.Errorf("a pack that failed has left %s", info.Name)
+		}
+	}
+	fail.Store(false)
+	do(t, args...)
+	local := filepath.Join(t.TempDir(), "set")
+	do(t, "pack", src, local, "--shards", "2")
+	if got, want := files(t, filepath.Join(server.Dir, s3test.Bucket, "set")), files(t, local); !reflect.DeepEqual(got, want) {
+		t.Errorf("the bucket has %v; want %v", got, want)
+	}
+}
