@@ -20,7 +20,7 @@ func TestDocsNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(append(files, stores...), "../tools/shuffling/main_test.go", "../imaging/hostile_test.go") {
+	for _, name := range append(append(files, stores...), "../tools/shuffling/main_test.go", "../imaging/hostile_test.go", "../cmd/shardify/s3_test.go") {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -28,7 +28,7 @@ func TestDocsNameTests(t *testing.T) {
 		code.Write(data)
 	}
 	named := 0
-	for _, doc := range []string{"reader.md", "shuffling.md"} {
+	for _, doc := range []string{"reader.md", "shuffling.md", "s3.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "docs", doc))
 		if err != nil {
 			t.Fatal(err)
