@@ -53,6 +53,14 @@ func Tool(t testing.TB, name string) string {
 	return found[0]
 }
 
+// Header makes sure that a C header is where compilers look for it.
+func Header(t testing.TB, name string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join("/usr/include", name)); err != nil {
+		missing(t, "the C header "+name)
+	}
+}
+
 // Photographs returns the folder of real photographs: $SHARDIFY_PHOTOS, or
 // ../shared/data/imagenet-sample beside the repository.
 func Photographs(t testing.TB) string {
@@ -70,7 +78,7 @@ func Photographs(t testing.TB) string {
 func missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("SHARDIFY_PEERS") == "require" {
-		t.Fatalf("%s is missing; `make peers` installs it", what)
+		t.Fatalf("%s is missing; `make peers programs` installs it", what)
 	}
 	t.Skipf("SKIPPED LOUDLY: %s is missing; `make test` installs it and runs this", what)
 }

@@ -4,18 +4,22 @@
 # missing and goes on: the tests that need it will fail, by name.
 set -eu
 
-# program:Debian package
+# program, or a file's path, and its Debian package
 wanted='
 tar:tar
 gzip:gzip
 zstd:zstd
 djpeg:libjpeg-turbo-progs
 cc:gcc
+/usr/include/jpeglib.h:libjpeg62-turbo-dev
 '
 
 missing() {
 	for entry in $wanted; do
-		command -v "${entry%%:*}" >/dev/null 2>&1 || printf '%s\n' "$entry"
+		case $entry in
+		/*) [ -e "${entry%%:*}" ] ;;
+		*) command -v "${entry%%:*}" >/dev/null 2>&1 ;;
+		esac || printf '%s\n' "$entry"
 	done
 }
 
