@@ -52,7 +52,11 @@ func (m *SeekMaker) Points(file []byte) (points []byte, isJPEG bool) {
 	if err != nil {
 		return nil, true
 	}
-	if wide, high := (h.Width+7)/8, (h.Height+7)/8; (wide/max(1, m.Every)+1)*high > maxPoints {
+	perRow, rows := 1, (h.Height+7)/8
+	if m.Every > 0 {
+		perRow += (h.Width + 7) / 8 / m.Every
+	}
+	if perRow*rows > maxPoints {
 		return nil, true
 	}
 	s, err := m.decoder.MakeSeek(file, m.Every)
