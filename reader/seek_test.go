@@ -7,6 +7,8 @@ import (
 	"image"
 	"image/jpeg"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -16,6 +18,8 @@ import (
 	"shardify/imaging/transform"
 	"shardify/index"
 	"shardify/index/seek"
+	"shardify/internal/peers"
+	"shardify/sample"
 	"shardify/store"
 	"shardify/store/mem"
 )
@@ -93,6 +97,43 @@ func TestSeekSamePixels(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// On photographs, in the crops of training: with points of rows, and within them.
+func TestSeekPhotographs(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join(peers.Photographs(t), "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	photo := func(n, classes int) datasettest.Made {
+		m := datasettest.Made{Label: int64(n % classes)}
+		m.Key = fmt.Sprintf("%06d", n)
+		data, err := os.ReadFile(names[n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Fields = []sample.Field{{Name: "jpg", Data: data}}
+		return m
+	}
+	d := datasettest.Write(t, mem.New(), datasettest.Options{Shards: 2, Samples: len(names) / 2, Make: photo})
+	c := Config{BatchSize: 32, Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{64}}}, Seed: 4, Ends: EndsExact}
+	without := newReader(t, d, c)
+	var want [2][]copied
+	for epoch := range want {
+		want[epoch] = epochOf(t, without, epoch)
+	}
+	for _, every := range []int{0, 8} {
+		r := newReader(t, withSeek(t, d, every), c)
+		for epoch := range want {
+			if got := epochOf(t, r, epoch); !reflect.DeepEqual(got, want[epoch]) {
+				t.Errorf("every %d: other pixels in epoch %d", every, epoch)
+			}
+		}
+		// Those in several scans have no points, and no others are without.
+		if st := r.Stats().Seek; st.Refused != 0 || st.Used < 2*int64(len(names))*9/10 {
+			t.Errorf("every %d: %+v of %d photographs", every, st, len(names))
 		}
 	}
 }
