@@ -32,7 +32,7 @@ S3_SERVER := .cache/tools/versitygw-$(VERSITYGW)
 RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-epoch soak-resume fuzz \
+.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-epoch bench-memory bench-first soak-resume fuzz \
 	asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
 
 help: ## list the targets
@@ -73,6 +73,12 @@ bench-verify: build ## verify on one core, page cache warm
 
 bench-epoch: build peers ## photographs to batches of random crops, against webdataset with Pillow
 	$(GO) run ./tools/bench -rounds $(ROUNDS) -photos '$(PHOTOS)' epoch
+
+bench-memory: build ## resident memory of shardread against its budget, with outliers
+	$(GO) run ./tools/bench memory
+
+bench-first: build ## from a process's start to the first batch of 10,000 shards
+	$(GO) run ./tools/bench -rounds $(ROUNDS) first
 
 soak-resume: ## kill and resume ranks 50 times over three epochs, in changing worlds
 	$(GO) test ./reader -run '^TestKillAndResume$$' -count=1 -v -timeout 30m -kills 50

@@ -166,6 +166,9 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 			return nil, err
 		}
 		if err := w.standInPicture(j, i, n, data); err != nil {
+			if w.ctx.Err() != nil {
+				return nil, err
+			}
 			return nil, fault(name, c.offset[row], err)
 		}
 	}

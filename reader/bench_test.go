@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,8 +12,10 @@ import (
 	"shardify/dataset"
 	"shardify/dataset/datasettest"
 	"shardify/imaging/transform"
+	"shardify/index"
 	"shardify/internal/peers"
 	"shardify/sample"
+	"shardify/store"
 	"shardify/store/file"
 )
 
@@ -103,25 +106,36 @@ func BenchmarkEpoch(b *testing.B) {
 	}
 }
 
-// From New to the first batch of a data set of 10,000 shards, of which 64 are
-// touched.
+// From opening to the first batch of a data set of 10,000 shards, of which 64 are touched.
 func BenchmarkFirstBatch(b *testing.B) {
-	small := datasettest.Write(b, file.New(b.TempDir()), datasettest.Options{Shards: 1, Samples: 128})
+	dir := b.TempDir()
+	small := datasettest.Write(b, file.New(dir), datasettest.Options{Shards: 1, Samples: 128})
 	m := *small.Manifest()
 	one := m.Splits[0].Shards[0]
 	s := &m.Splits[0]
 	s.Shards = nil
-	for range 10000 {
-		s.Shards = append(s.Shards, one) // the same file under every number
+	for i := range 10000 { // the same file under every name
+		sh := one
+		sh.Name, sh.Index.Name = fmt.Sprintf("many-%06d.tar", i), fmt.Sprintf("many-%06d.parquet", i)
+		err := errors.Join(
+			os.Link(filepath.Join(dir, one.Name), filepath.Join(dir, sh.Name)),
+			os.Link(filepath.Join(dir, one.Index.Name), filepath.Join(dir, sh.Index.Name)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Shards = append(s.Shards, sh)
 	}
 	s.Samples *= 10000
 	s.Bytes *= 10000
-	d, err := dataset.New(small.Store(), &m)
+	data, err := m.Encode()
 	if err != nil {
 		b.Fatal(err)
 	}
+	if err := store.WriteAll(context.Background(), small.Store(), index.ManifestName, data); err != nil {
+		b.Fatal(err)
+	}
 	for b.Loop() {
-		r, err := New(context.Background(), d, Config{Transform: crop})
+		r, err := Open(context.Background(), dir, Config{Transform: crop})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -114,16 +114,16 @@ type Config struct {
 	// Workers is the number of goroutines that verify and decode; by default
 	// runtime.GOMAXPROCS. It changes nothing but the speed.
 	Workers int `json:"workers,omitempty"`
-	// Memory is how many bytes a pass may hold: batches (those that the caller has
-	// not released, too), bytes read and not yet decoded, and the index. A single
-	// sample that is larger is read while nothing else is. The default is room for
-	// four batches, 128 MiB, the index up to 1 GiB, ReadAhead up to 2 GiB, with Cache what that
-	// fetches into (48 MiB with blocks of 1 MiB), and 64 MiB to decompress .zst shards. Not counted is what a
-	// worker decodes into: some rows of four JPEGs, up to 8 bytes for each pixel of the
-	// largest progressive one, 3 for each of the largest image of another format, and
-	// up to 12 MiB for each of five images whose transforms do more than to crop, scale
-	// and flip (more where a crop comes late and images are large). Nor are the samples
-	// that stand in for damaged ones.
+	// Memory is how many bytes a pass may hold: batches (those that the caller has not
+	// released, too), bytes read and not yet decoded, and the index. A single sample that
+	// is larger is read while nothing else is. The default is room for four batches, 128
+	// MiB, the index up to 1 GiB, ReadAhead up to 2 GiB, with Cache what that fetches into
+	// (48 MiB with blocks of 1 MiB), and 64 MiB to decompress .zst shards. What images are
+	// decoded into counts, too: by default 128 MiB and 5 for each worker, otherwise up to
+	// a quarter, and for a larger image what it needs. The tables of Sampling and Buckets
+	// count, 4 to 20 bytes for each sample. Not counted are up to 12 MiB for each of
+	// the five images that a worker has in hand where the transforms do more than to crop,
+	// scale and flip, and the samples that stand in for damaged ones.
 	Memory int64 `json:"memory,omitempty"`
 }
 

@@ -383,7 +383,7 @@ func (w *worker) image(f *flight) (together bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if together, err = w.draw(f, file); err != nil {
+	if together, err = w.draw(f, file); err != nil && w.ctx.Err() == nil {
 		err = j.imageError(i, err)
 	}
 	return together, err
@@ -415,7 +415,7 @@ func (w *worker) draw(f *flight, file []byte) (together bool, err error) {
 		p.points = w.pointsFor(j, f.slot, file)
 	}
 	if info.Format != imaging.JPEG || info.Coding == "progressive" || !p.head.Whole && p.head.Width*p.head.Height > largeHead {
-		err := w.imager.decode(p, info, file)
+		err := w.decodeAlone(p, info, file)
 		w.countPoints(p)
 		return false, err
 	}
@@ -443,7 +443,11 @@ func (w *worker) random(n, copies int64) augment.Rand {
 func (w *worker) standInPicture(j *job, i int, n int64, file []byte) (err error) {
 	defer guard(&err)
 	w.picture = &w.apart
-	return w.imager.make(w.picture, &j.canvas, j.picture(i), file, w.random(n, 0))
+	info, err := w.imager.draw(w.picture, &j.canvas, j.picture(i), file, w.random(n, 0))
+	if err != nil {
+		return err
+	}
+	return w.decodeAlone(w.picture, info, file)
 }
 
 // guard, deferred, makes an error of a panic. Decoders see hostile bytes: one that gives

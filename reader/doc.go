@@ -61,7 +61,8 @@
 //     before. Releasing twice, or using a released batch, panics. A batch that is
 //     dropped without Release ends its pass with an error where it would otherwise
 //     wait for ever.
-//   - Memory. A pass holds at most Config.Memory: batches, bytes in flight, index.
+//   - Memory. A pass holds at most Config.Memory: batches, bytes in flight and read
+//     ahead, what images are decoded into, index.
 //     Only a sample that is larger than all of that gets more, alone.
 //   - Bad data. Every field is compared with its CRC-32C before it is used, and read
 //     a second time, from the shard opened anew, where it differs. What is still

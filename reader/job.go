@@ -18,9 +18,11 @@ type job struct {
 	canvas canvas
 	// slots is the number of slots, one for each sample, and n how many of them have
 	// one when the job is collated; slot i's image is the i-th of the slab.
-	slots   int
-	n       int
-	slab    *block
+	slots int
+	n     int
+	slab  *block
+	// over is memory of the pool that decoding takes beyond the scratch memory.
+	over    *block
 	samples []int64
 	copies  []int64 // how often the sample stands before this in the epoch's list
 	streams []int32
@@ -172,6 +174,7 @@ func (j *job) sampleError(i int, field string, offset int64, err error) *SampleE
 
 // reset prepares a job for n slots.
 func (j *job) reset(number int64, n int, names []string, image bool) {
+	j.over = nil
 	j.number, j.slots, j.n, j.slab, j.bad, j.tensors = number, n, n, nil, nil, nil
 	j.lost, j.place, j.ends = nil, nil, false
 	j.labels = sized(j.labels, n)
@@ -246,6 +249,10 @@ func (j *job) end() {
 	c.items.Add(1)
 	if j.slab != nil {
 		c.bytes.Add(int64(len(j.slab.data)))
+	}
+	if j.over != nil {
+		j.pass.pool.put(j.over)
+		j.over = nil
 	}
 	j.passed(stepCollate)
 	j.pass.finished.Add(1)

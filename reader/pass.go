@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // pass is one epoch, or the rest of one, being read. The goroutine that ranges over Reader.Epoch is its
@@ -34,6 +36,8 @@ type pass struct {
 	ready    chan *job
 	wg       sync.WaitGroup
 	verdicts verdicts // on shards
+	// large is what is free of the scratch memory.
+	large *semaphore.Weighted
 	// source, if not nil, is the goroutine that makes the jobs, in place of schedule and
 	// fetch.
 	source func()
@@ -132,6 +136,7 @@ func (r *Reader) passOf(ctx context.Context, plan *Plan, from int64) *pass {
 		ready: make(chan *job, ahead),
 	}
 	p.asked.Store(-1)
+	p.large = semaphore.NewWeighted(max(1, r.scratch.size))
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	return p
 }

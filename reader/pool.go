@@ -46,6 +46,8 @@ type block struct {
 	data []byte
 	// mapped: data is no memory of Go's heap.
 	mapped bool
+	// elsewhere, without data: so many bytes are taken elsewhere.
+	elsewhere int64
 }
 
 func newPool(size int64, m *meter) *pool {
@@ -96,10 +98,20 @@ func (p *pool) wait(ctx context.Context, class, own int64, giveUp func() bool) (
 	}
 }
 
-// try lends a block if there is one or room for one; otherwise it returns nil.
+// try lends a block if there is one or room for one; otherwise it returns nil. A negative
+// class is room for so many bytes, without a block of memory.
 func (p *pool) try(class, own int64) (*block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if class < 0 {
+		if !p.room(-class, own) {
+			return nil, nil
+		}
+		p.count(-class)
+		b := &block{elsewhere: -class}
+		p.lent[b] = struct{}{}
+		return b, nil
+	}
 	b, room := p.take(class, own)
 	if room {
 		var err error
@@ -131,7 +143,16 @@ func (p *pool) take(class, own int64) (*block, bool) {
 			return b, false
 		}
 	}
-	for p.used+class > p.size && p.free > 0 {
+	if !p.room(class, own) {
+		return nil, false
+	}
+	p.count(class)
+	return nil, true
+}
+
+// room says that there is room for so many bytes more; idle blocks make it.
+func (p *pool) room(n, own int64) bool {
+	for p.used+n > p.size && p.free > 0 {
 		for c, list := range p.idle {
 			b := list[len(list)-1]
 			p.drop(c)
@@ -140,11 +161,7 @@ func (p *pool) take(class, own int64) (*block, bool) {
 			break
 		}
 	}
-	if p.used+class > p.size && p.used > own {
-		return nil, false
-	}
-	p.count(class)
-	return nil, true
+	return p.used+n <= p.size || p.used <= own
 }
 
 // count notes that the pool has so many bytes more.
@@ -174,7 +191,7 @@ func (p *pool) keep(b *block) {
 func (p *pool) put(b *block) {
 	p.mu.Lock()
 	delete(p.lent, b)
-	if p.ended {
+	if p.ended || b.elsewhere > 0 {
 		p.release(b)
 	} else {
 		class := int64(len(b.data))
@@ -231,7 +248,8 @@ func (p *pool) end() {
 
 // release frees a block.
 func (p *pool) release(b *block) {
-	p.count(-int64(len(b.data)))
+	p.count(-int64(len(b.data)) - b.elsewhere)
+	b.elsewhere = 0
 	if b.mapped {
 		unmapMemory(b.data)
 	}

@@ -49,8 +49,12 @@ type Reader struct {
 	// canvases are Config.Transform's and Config.Tensors': one, or one for each bucket.
 	canvases  []canvas
 	poolBytes int64
-	ahead     aheadPlan
-	fetchers  int
+	// reserved is for buffers of the cache, decompression and decoding, and for tables
+	// of samples.
+	reserved int64
+	ahead    aheadPlan
+	fetchers int
+	scratch  scratchMemory
 
 	rows     *rowCache
 	files    *files
@@ -296,6 +300,13 @@ func (r *Reader) divideMemory() error {
 			r.sets[i].data = r.sets[i].data.Share(r.shared)
 		}
 	}
+	if r.chosen != nil {
+		buffers += r.chosen.bytes()
+	}
+	if r.wanted.image {
+		r.scratch = newScratchMemory(c.Memory, c.Workers)
+		buffers += r.scratch.size + r.scratch.small
+	}
 	if c.Memory == 0 {
 		rows = min(rows, 1<<30)
 		c.Memory = 4*batch + 128<<20 + rows + buffers + min(r.ahead.bytes, maxAutoAhead)
@@ -305,11 +316,12 @@ func (r *Reader) divideMemory() error {
 	r.poolBytes = c.Memory - rows - buffers
 	if least := 2*batch + 1<<20; r.poolBytes < least {
 		least += buffers
-		return fmt.Errorf("%w: memory: %d bytes, of which the index has %d, and the cache and decompression %d, do not hold two batches of %d: give %d or more, or lower batch_size",
+		return fmt.Errorf("%w: memory: %d bytes, of which the index has %d, and cache, sampling, decompression and decoding have %d, do not hold two batches of %d: give %d or more, or lower batch_size",
 			ErrConfig, c.Memory, rows, buffers, batch, least+least/3+1)
 	}
 	// Spans leave room for batches and for what is read alone.
 	r.ahead.bytes = max(0, min(r.ahead.bytes, r.poolBytes-3*batch-r.poolBytes/8))
+	r.reserved = buffers
 	r.counters.memory.add(buffers)
 	kept := rows
 	if r.ahead.rows = rows; r.ahead.bytes > 0 && rows < whole {

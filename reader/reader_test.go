@@ -538,7 +538,7 @@ func TestReleaseTwice(t *testing.T) {
 // A loop that forgets Release gets an error, not a pass that waits for ever; one
 // that holds more than there is memory waits until another goroutine releases.
 func TestForgottenRelease(t *testing.T) {
-	c := Config{BatchSize: 4, Transform: crop, Memory: 2 << 20}
+	c := Config{BatchSize: 4, Transform: crop, Memory: 3 << 20}
 	d := small(t, datasettest.Options{Shards: 30, Samples: 10, Make: plain})
 	c.Transform = transform.List{transform.CenterCrop{Size: transform.Size{160}}}
 	var last error

@@ -26,6 +26,8 @@ type rows struct {
 	// points says where in the shard's side file the seek points of each sample's image
 	// are, as seek.Table does; nil where there are none, or they are not wanted.
 	points []int64
+	// costs has what decoding the large images may take.
+	costs map[int32]int64
 }
 
 // column says where a field lies in each sample.
@@ -55,7 +57,7 @@ func (r *rows) key(row int64) []byte {
 
 // bytes is the memory the rows take.
 func (r *rows) bytes() int64 {
-	n := int64(len(r.keys)) + 12*int64(len(r.labels)) + 16*int64(len(r.offsets)) + 8*int64(len(r.points))
+	n := int64(len(r.keys)) + 12*int64(len(r.labels)) + 16*int64(len(r.offsets)) + 8*int64(len(r.points)) + 40*int64(len(r.costs))
 	for _, c := range r.cols {
 		n += 20*int64(len(c.offset)) + int64(len(c.name))
 	}
@@ -169,6 +171,12 @@ func (w *wanted) pack(table []index.Row) (*rows, error) {
 				continue
 			}
 			set(c, i, &fields[at])
+			if cost := decodeCost(table[i].Format, table[i].Width, table[i].Height); cost > 0 {
+				if r.costs == nil {
+					r.costs = map[int32]int64{}
+				}
+				r.costs[int32(i)] = cost
+			}
 			for k, name := range imageNames {
 				if name == fields[at].Name {
 					c.name[i] = uint8(k)

@@ -112,6 +112,14 @@ func (s *scheduler) batch(j *job, b int64) error {
 			return fmt.Errorf("batch %d of epoch %d: %w", b, s.plan.epoch, err)
 		}
 	}
+	if n := s.over(j); n > 0 {
+		for j.over == nil {
+			var err error
+			if j.over, err = s.takeOver(j, n); err != nil {
+				return fmt.Errorf("batch %d of epoch %d: decoding an image: %w", b, s.plan.epoch, err)
+			}
+		}
+	}
 	if j.n == 0 {
 		j.end()
 	}
@@ -348,6 +356,9 @@ func (s *scheduler) sendAll(j *job) error {
 func (s *scheduler) lend(j *job, from, to int, size int64) error {
 	s.held = slices.DeleteFunc(s.held, func(h heldBlock) bool { return h.until < from })
 	own := int64(len(j.slab.data))
+	if j.over != nil {
+		own += j.over.elsewhere
+	}
 	for _, h := range s.held {
 		own += h.bytes
 	}
@@ -406,7 +417,15 @@ func (s *scheduler) take(j *job, n, own int64) (*block, error) {
 	if most := max(s.pool.size, maxLent); n > most {
 		return nil, fmt.Errorf("takes %d bytes of memory, more than the %d that one may; a smaller batch_size or more memory helps", n, most)
 	}
-	class := sizeClass(n)
+	return s.lent(j, sizeClass(n), own)
+}
+
+// takeOver takes room for n bytes that decoding takes.
+func (s *scheduler) takeOver(j *job, n int64) (*block, error) {
+	return s.lent(j, -n, int64(len(j.slab.data)))
+}
+
+func (s *scheduler) lent(j *job, class, own int64) (*block, error) {
 	if b, err := s.pool.try(class, own); b != nil || err != nil {
 		return b, err
 	}

@@ -120,7 +120,7 @@ func (r *Reader) warm() error {
 
 // A consumer that holds the memory waits for memory.
 func TestWaitsForMemory(t *testing.T) {
-	r := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 4, Transform: transform.List{transform.CenterCrop{Size: transform.Size{512}}}, Memory: 8 << 20})
+	r := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 4, Transform: transform.List{transform.CenterCrop{Size: transform.Size{512}}}, Memory: 27 << 19})
 	if err := r.warm(); err != nil {
 		t.Fatal(err)
 	}
@@ -205,8 +205,8 @@ func TestStageStats(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if used := r.Stats().Memory.Used; used != r.rows.bytes {
-		t.Errorf("%d bytes are in use, indexes have %d", used, r.rows.bytes)
+	if used := r.Stats().Memory.Used; used != r.rows.bytes+r.reserved {
+		t.Errorf("%d bytes are in use, indexes and buffers have %d", used, r.rows.bytes+r.reserved)
 	}
 	data, err := json.Marshal(s)
 	if err != nil {

@@ -276,6 +276,7 @@ func (s *Stream) divideMemory() error {
 		return fmt.Errorf("%w: memory: %d bytes do not hold the sliding buffer, %d open shards and two batches of %d bytes; give %d or more, or lower batch_size, interleave or window_bytes",
 			ErrConfig, c.Memory, open, batch, least)
 	}
+	s.core.scratch = newScratchMemory(c.Memory, c.Workers)
 	c.WindowBytes, c.ReadAhead = s.buffer, open*s.readBuf
 	return nil
 }

@@ -8,10 +8,12 @@
 //	bench verify   checking a data set on one core
 //	bench epoch    4,000 photographs to batches of random crops: shardread, and
 //	               webdataset with Pillow
+//	bench first    from a process's start to the first batch of 10,000 shards
+//	bench memory   reading with a budget of memory, with and without outliers
 //
-// The Makefile calls it: bench-pack, bench-scale, bench-verify, bench-epoch. It needs
-// bin/shardify and, for pack and epoch, .venv. Everything it writes lies in .cache/bench, of
-// which only the results, as JSON, are left.
+// The Makefile calls it: bench-pack, bench-scale, bench-verify, bench-epoch, bench-memory,
+// bench-first. It needs bin/shardify, bin/shardread and, for pack and epoch, .venv.
+// Everything it writes lies in .cache/bench, of which only the results, as JSON, are left.
 //
 // Input is read from the page cache, output ends in fsync for every tool, and the
 // Python tools are charged for packing only, not for starting and importing. Peak
@@ -63,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.Usage = func() {
-		fmt.Fprintln(stderr, "usage: bench [flags] pack|scale|verify|epoch")
+		fmt.Fprintln(stderr, "usage: bench [flags] pack|scale|verify|epoch|memory|first")
 		fs.PrintDefaults()
 	}
 	b := &bench{}
@@ -75,13 +77,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	if fs.NArg() != 1 || b.rounds < 1 || b.files < 1 {
 		fs.Usage()
-		return errors.New("want one of pack, scale, verify, epoch; rounds and files of 1 and more")
+		return errors.New("want one of pack, scale, verify, epoch, memory, first; rounds and files of 1 and more")
 	}
 	measure, ok := map[string]func(*bench, context.Context) (report, error){
 		"pack": (*bench).pack, "scale": (*bench).scale, "verify": (*bench).verify, "epoch": (*bench).epoch,
+		"memory": (*bench).memory, "first": (*bench).first,
 	}[fs.Arg(0)]
 	if !ok {
-		return fmt.Errorf("%q: want one of pack, scale, verify, epoch", fs.Arg(0))
+		return fmt.Errorf("%q: want one of pack, scale, verify, epoch, memory, first", fs.Arg(0))
 	}
 
 	if b.root, err = repository(); err != nil {

@@ -19,9 +19,10 @@ type report struct {
 	Host  Host      `json:"host"`
 	Date  time.Time `json:"date"`
 	// Files and Bytes are the input's.
-	Files int64 `json:"files"`
-	Bytes int64 `json:"bytes"`
-	Rows  []Row `json:"rows"`
+	Files  int64       `json:"files"`
+	Bytes  int64       `json:"bytes"`
+	Rows   []Row       `json:"rows"`
+	Memory []MemoryRow `json:"memory,omitempty"`
 	// Notes are what the reader must know to trust the figures.
 	Notes []string `json:"notes"`
 
@@ -81,6 +82,12 @@ func median(x []float64) float64 {
 // print writes the report as a table in Markdown, as docs/benchmarks.md wants it.
 func (r *report) print(w io.Writer) error {
 	b := bufio.NewWriter(w)
+	if r.Memory != nil {
+		fmt.Fprintf(b, "\n### %s\n\n%s\n\n", r.Title, r.Host)
+		printMemory(b, r.Memory)
+		r.printNotes(b)
+		return b.Flush()
+	}
 	fmt.Fprintf(b, "\n### %s\n\n%s files, %.1f MB. %s\n\n", r.Title, thousands(r.Files), float64(r.Bytes)/1e6, r.Host)
 	var to []string
 	for _, row := range r.Rows {
@@ -105,11 +112,15 @@ func (r *report) print(w io.Writer) error {
 		}
 		fmt.Fprintln(b)
 	}
+	r.printNotes(b)
+	return b.Flush()
+}
+
+func (r *report) printNotes(b io.Writer) {
 	fmt.Fprintln(b)
 	for _, n := range r.Notes {
 		fmt.Fprintf(b, "- %s\n", n)
 	}
-	return b.Flush()
 }
 
 // thousands writes 1234567 as 1,234,567.

@@ -1,0 +1,125 @@
+package reader
+
+import (
+	"runtime/debug"
+
+	"shardify/imaging"
+	"shardify/imaging/transform"
+)
+
+// What workers decode into counts against the budget, too. Most JPEGs need memory for some
+// rows only, and other small images little: each worker has room for that. Files that are
+// decoded whole (progressive JPEGs, other formats) and larger than a megapixel share the
+// scratch memory, an eighth of Config.Memory, of which a worker takes what an image needs
+// while it decodes. For an image that may need more than all of that, the scheduler takes
+// the rest from the pool with its batch, in the plan's order, and it has the scratch to
+// itself: an outlier slows its batch, and no more than its batch. What it has left is given
+// back to the system before the pool has its memory again.
+//
+// The scheduler knows of an image what stands in the index: dimensions and format. Where
+// they do not, an image that is larger than the scratch memory is not in the budget, but
+// the only one of its kind at a time.
+
+const (
+	// jpegBytes is what a progressive JPEG takes for each pixel: coefficients of three
+	// whole components, and what goes with them.
+	jpegBytes = 8
+	// otherBytes is what another format takes: 3 bytes of the image, and as much as the
+	// standard library takes for 16 bits and an alpha channel.
+	otherBytes = 11
+	// smallPixels is how large an image is that a worker has room for, at half of
+	// otherBytes for each pixel, as most are smaller and simpler.
+	smallPixels = 1 << 20
+	// autoScratch is the Config.Memory by which scratch memory is measured where that is
+	// left to the reader: 128 MiB.
+	autoScratch = 1 << 30
+)
+
+// scratchMemory is what workers decode into.
+type scratchMemory struct {
+	size int64 // that large images share
+	// small is what all workers need for small ones.
+	small int64
+	// each is what a worker keeps between images.
+	each int64
+}
+
+// newScratchMemory divides a Config.Memory. Where that is little, small images have less
+// than they may need.
+func newScratchMemory(memory int64, workers int) scratchMemory {
+	if memory == 0 {
+		memory = autoScratch
+	}
+	n := int64(workers)
+	s := scratchMemory{size: memory / 8, small: min(memory/8, n*smallPixels*otherBytes/2)}
+	s.each = (s.size + s.small) / n
+	return s
+}
+
+// decodeCost is what decoding an image may take, by what an index says of it; 0 where
+// that is little, or not known.
+func decodeCost(format string, width, height int32) int64 {
+	pixels := int64(width) * int64(height)
+	switch {
+	case pixels <= smallPixels:
+		return 0
+	case format == imaging.JPEG:
+		return pixels * jpegBytes
+	}
+	return pixels * otherBytes
+}
+
+// over is what the largest of a job's images may need beyond the scratch memory.
+func (s *scheduler) over(j *job) (bytes int64) {
+	for i := range j.slots {
+		bytes = max(bytes, s.loaded[j.shards[i]].costs[int32(s.rowOf[i])]-s.reader.scratch.size)
+	}
+	return bytes
+}
+
+// cost is what decoding a picture by itself takes; 0 where that is little.
+func (p *picture) cost(info imaging.Info) (bytes int64) {
+	pixels := int64(info.Width) * int64(info.Height)
+	switch {
+	case info.Format != imaging.JPEG:
+		bytes = pixels * otherBytes
+	case info.Coding == "progressive":
+		bytes = pixels * jpegBytes
+	}
+	if !p.head.Whole { // and what the transforms make of it
+		bytes += 6 * int64(p.head.Width) * int64(p.head.Height)
+	}
+	if bytes <= smallPixels*otherBytes/2 {
+		return 0
+	}
+	return bytes
+}
+
+// decodeAlone makes a picture that is drawn, which may be large, by itself.
+func (w *worker) decodeAlone(p *picture, info imaging.Info, file []byte) error {
+	cost := p.cost(info)
+	if cost == 0 {
+		return w.imager.decode(p, info, file)
+	}
+	s := &w.reader.scratch
+	take := min(cost, s.size)
+	if err := w.large.Acquire(w.ctx, take); err != nil {
+		return err
+	}
+	defer func() {
+		if cost > s.each {
+			w.imager.shrink()
+			p.made = imaging.Image{}
+		}
+		if cost > s.size {
+			debug.FreeOSMemory()
+		}
+		w.large.Release(take)
+	}()
+	return w.imager.decode(p, info, file)
+}
+
+// shrink drops memory that an image has grown.
+func (m *imager) shrink() {
+	m.decoded, m.workspace, m.alone = imaging.Image{}, transform.Workspace{}, nil
+}
