@@ -191,7 +191,36 @@ func TestWriteFaults(t *testing.T) {
 	}
 }
 
-// Bytes that are damaged on their way are refused by the server.
+// A Commit after a Write that failed leaves no object, least of all a part of one.
+func TestCommitAfterFailedWrite(t *testing.T) {
+	server := s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	var deny atomic.Bool
+	front := server.Front(t, func(s3test.Request) s3test.Fault {
+		if deny.Load() {
+			return s3test.Fault{Status: 403, Code: "AccessDenied"}
+		}
+		return s3test.Fault{}
+	})
+	s := newStore(t, bucketURL, s3.Config{Endpoint: front.URL, PartSize: 5 << 20})
+	w, err := s.Create(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deny.Store(true)
+	if _, err := w.Write(random(1, 6<<20)); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("Write: %v", err)
+	}
+	deny.Store(false)
+	if err := w.Commit(t.Context()); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("Commit: %v", err)
+	}
+	if _, err := s.Open(t.Context(), "a"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after that Open says %v", err)
+	}
+}
+
+// Each kind of checksum is one that the server accepts, of parts and of the whole.
 func TestChecksum(t *testing.T) {
 	server := s3test.Start(t)
 	server.Setenv(t, server.Endpoint)

@@ -48,7 +48,7 @@ type writer struct {
 
 	mu   sync.Mutex
 	sent []types.CompletedPart
-	err  error // the first of a part
+	err  error // the first of a part, or of Write
 }
 
 // Create starts the object called name. Parts are sent under ctx.
@@ -127,6 +127,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 		}
 		if len(w.buf) == size { // only when more comes: a whole object may be small
 			if err := w.send(); err != nil {
+				w.fail(err) // what a later Commit must not leave out
 				return n, err
 			}
 		}
@@ -277,6 +278,8 @@ func (w *writer) Commit(ctx context.Context) (err error) {
 		err = w.fault("commit", ctx.Err())
 	case swept:
 		err = w.fault("commit", fmt.Errorf("%w: it was swept while it was written", fs.ErrNotExist))
+	case w.failure() != nil:
+		err = w.failure()
 	case w.id == "":
 		return w.put(ctx)
 	default:
