@@ -78,12 +78,12 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.StringVar(&o.keysFrom, "keys-from", "", "only the samples whose keys this file lists, one on each line")
 		f.StringVar(&o.weights, "weights", "", `how often samples come, as JSON; the first that fits counts: '[{"where":"label = 3","weight":2.5}]'`)
 		f.StringArrayVar(&o.mix, "mix", nil, "another data set that is read together with DST, as one; may be given several times")
-		f.Float64SliceVar(&g.Shares, "shares", nil, "how much of an epoch DST and each --mix have: 3,1 (default: each sample once)")
+		f.Var((*numbers)(&g.Shares), "shares", "how much of an epoch DST and each --mix have: 3,1 (default: each sample once)")
 		f.BoolVar(&g.Balanced, "balanced", false, "all classes come equally often")
 		f.Int64Var(&g.Samples, "samples", 0, "the length of an epoch, in samples of all ranks (default: as the weights say)")
 		f.BoolVar(&g.Distinct, "distinct", false, "weights draw without replacement: no sample comes twice in an epoch")
 		f.StringVar(&o.flags.Buckets.By, "bucket-by", "", "the value by which --bucket-edges divides the samples: \"txt.size\", \"width * height\" (default \"width / height\")")
-		f.Float64SliceVar(&o.flags.Buckets.Edges, "bucket-edges", nil, "every batch has samples of one bucket: of values below the first edge, from the first to below the second, …: 0.8,1.25")
+		f.Var((*numbers)(&o.flags.Buckets.Edges), "bucket-edges", "every batch has samples of one bucket: of values below the first edge, from the first to below the second, …: 0.8,1.25")
 		f.StringSliceVar(&o.sizes, "bucket-sizes", nil, "height x width of the images of each bucket: 320x192,256x256,192x320 (without --bucket-edges: each image comes to the size that is most like it)")
 	}
 	if groups&imageFlags != 0 {
@@ -121,6 +121,30 @@ func (o *configOptions) configFor(f *pflag.FlagSet, dst string) (reader.Config, 
 	o.streamed = isStream(dst)
 	return o.config(f)
 }
+
+// numbers is a flag of numbers with commas between. Given again, it has more of them.
+type numbers []float64
+
+func (n *numbers) Set(text string) error {
+	for field := range strings.SplitSeq(text, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+		if err != nil {
+			return fmt.Errorf("%q is no number", field)
+		}
+		*n = append(*n, v)
+	}
+	return nil
+}
+
+func (n *numbers) String() string {
+	var fields []string
+	for _, v := range *n {
+		fields = append(fields, strconv.FormatFloat(v, 'g', -1, 64))
+	}
+	return strings.Join(fields, ",")
+}
+
+func (n *numbers) Type() string { return "numbers" }
 
 // config merges the file and the flags that were given.
 func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
