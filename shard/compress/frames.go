@@ -3,6 +3,7 @@ package compress
 import (
 	"container/list"
 	"context"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -23,7 +24,8 @@ type Frames struct {
 	entries map[frameKey]*keptFrame
 	decoded atomic.Int64
 
-	buffers sync.Pool // of *[]byte, for compressed bytes
+	buffers sync.Pool     // of *[]byte, for compressed bytes
+	spared  [96]sync.Pool // of *keptFrame, by class
 }
 
 type frameKey struct {
@@ -54,13 +56,10 @@ func NewFrames(bytes int64) *Frames {
 // Decoded is how many frames have been decoded.
 func (f *Frames) Decoded() int64 { return f.decoded.Load() }
 
-// reserve waits for n bytes for a read under way.
-func (f *Frames) reserve(ctx context.Context, n int64) (release func(), err error) {
+// reserve waits for n bytes for a read under way, and returns how many to release.
+func (f *Frames) reserve(ctx context.Context, n int64) (int64, error) {
 	n = min(n, f.half)
-	if err := f.inUse.Acquire(ctx, n); err != nil {
-		return nil, err
-	}
-	return func() { f.inUse.Release(n) }, nil
+	return n, f.inUse.Acquire(ctx, n)
 }
 
 // get returns a kept frame for use until put; nil if it is not there.
@@ -75,24 +74,26 @@ func (f *Frames) get(key frameKey) *keptFrame {
 	return k
 }
 
-// room returns memory for n bytes of a frame, that of others which are dropped for it
-// where it can be.
-func (f *Frames) room(n int) []byte {
+// room returns memory for n bytes of a frame, to be kept or spared. Frames that were not
+// used for longest are dropped for it.
+func (f *Frames) room(n int) *keptFrame {
+	class := sizeClass(n)
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	var best []byte
-	for at := f.recent.Back(); at != nil && f.bytes+int64(n) > f.half; {
+	for at := f.recent.Back(); at != nil && f.bytes+int64(class.size()) > f.half; {
 		k := at.Value.(*keptFrame)
 		at = at.Prev()
-		if k.users > 0 {
-			continue
-		}
-		f.drop(k)
-		if cap(k.raw) >= n && cap(k.raw) < 2*n {
-			best = k.raw
+		if k.users == 0 {
+			f.drop(k)
+			f.spare(k)
 		}
 	}
-	return resize(best, n)
+	f.mu.Unlock()
+	k, ok := f.spared[class].Get().(*keptFrame)
+	if !ok {
+		k = &keptFrame{raw: make([]byte, class.size())}
+	}
+	k.raw = k.raw[:n]
+	return k
 }
 
 func (f *Frames) drop(k *keptFrame) {
@@ -101,17 +102,44 @@ func (f *Frames) drop(k *keptFrame) {
 	f.bytes -= int64(cap(k.raw))
 }
 
+// spare leaves memory to frames to come, until the next garbage collection but one.
+func (f *Frames) spare(k *keptFrame) {
+	k.key, k.at = frameKey{}, nil
+	f.spared[sizeClass(cap(k.raw))].Put(k)
+}
+
 // keep keeps a decoded frame, if there is room for it.
-func (f *Frames) keep(key frameKey, raw []byte) {
+func (f *Frames) keep(key frameKey, k *keptFrame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.entries[key] != nil || f.bytes+int64(cap(raw)) > f.half {
+	if f.entries[key] != nil || f.bytes+int64(cap(k.raw)) > f.half {
+		f.spare(k)
 		return
 	}
-	k := &keptFrame{key: key, raw: raw}
+	k.key = key
 	k.at = f.recent.PushFront(k)
 	f.entries[key] = k
-	f.bytes += int64(cap(raw))
+	f.bytes += int64(cap(k.raw))
+}
+
+// class is a step of sizes, of which there are four between powers of two, so that memory
+// fits again.
+type class int
+
+func sizeClass(n int) class {
+	if n <= 16 {
+		return 0
+	}
+	e := bits.Len(uint(n-1)) - 3
+	return class(4*e + (n-1)>>e - 3)
+}
+
+func (c class) size() int {
+	if c == 0 {
+		return 16
+	}
+	e := (c - 1) / 4
+	return int(c-4*e+4) << e
 }
 
 // put ends the use of a kept frame.

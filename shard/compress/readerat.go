@@ -203,11 +203,11 @@ func (s *seekable) readFrames(ctx context.Context, i, to int, p []byte, off int6
 		return n, nil
 	}
 	size := f[to].at - f[i].at
-	release, err := s.shared.reserve(ctx, size+s.partly(i, to, off+int64(n), off+int64(len(p))))
+	reserved, err := s.shared.reserve(ctx, size+s.partly(i, to, off+int64(n), off+int64(len(p))))
 	if err != nil {
 		return n, err
 	}
-	defer release()
+	defer s.shared.inUse.Release(reserved)
 	compressed := s.shared.buffer(size)
 	defer s.shared.buffers.Put(compressed)
 	if err := readFull(ctx, s.r, *compressed, f[i].at); err != nil {
@@ -261,12 +261,13 @@ func (s *seekable) readFrame(i int, compressed, p []byte, off int64) (int, error
 	if n := s.copyKept(i, p, off); n >= 0 {
 		return n, nil
 	}
-	content := s.shared.room(int(raw))
-	if err := s.decode(i, compressed, content); err != nil {
+	k := s.shared.room(int(raw))
+	if err := s.decode(i, compressed, k.raw); err != nil {
+		s.shared.spare(k)
 		return 0, err
 	}
-	n := copy(p, content[at:])
-	s.shared.keep(frameKey{s, i}, content)
+	n := copy(p, k.raw[at:])
+	s.shared.keep(frameKey{s, i}, k)
 	return n, nil
 }
 
