@@ -355,6 +355,48 @@ func TestLockExpires(t *testing.T) {
 	}
 }
 
+// An unlock whose answer got lost, and before whose second attempt another has taken the
+// lock, has unlocked.
+func TestUnlockAnswerLost(t *testing.T) {
+	server := s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	second := newStore(t, bucketURL, s3.Config{})
+	var unlockSecond func() error
+	removals := 0
+	front := server.Front(t, func(r s3test.Request) s3test.Fault {
+		if r.Method != http.MethodDelete {
+			return s3test.Fault{}
+		}
+		if removals++; removals == 1 {
+			return s3test.Fault{Lose: true}
+		}
+		if unlockSecond == nil {
+			var err error
+			if unlockSecond, err = second.Lock(context.Background(), "lock", "the second"); err != nil {
+				t.Error(err)
+			}
+		}
+		return s3test.Fault{}
+	})
+	first := newStore(t, bucketURL, s3.Config{Endpoint: front.URL})
+	unlock, err := first.Lock(t.Context(), "lock", "the first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unlock(); err != nil {
+		t.Errorf("unlock: %v", err)
+	}
+	if unlockSecond == nil {
+		t.Fatalf("%d removals were asked for, none of them again", removals)
+	}
+	if _, err := first.Lock(t.Context(), "lock", "the first again"); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("the second has the lock, and the first gets %v", err)
+	}
+	if err := unlockSecond(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A server that ignores conditions is found out.
 func TestLockWithoutConditions(t *testing.T) {
 	server := s3test.Start(t)
