@@ -896,11 +896,16 @@ func (x *indexing) commit(ctx context.Context, classes []string) (*index.Manifes
 			}
 		}
 	}
+	return writeManifest(ctx, x.st, m)
+}
+
+// writeManifest commits a manifest, and returns it as it will be read.
+func writeManifest(ctx context.Context, st store.Store, m *index.Manifest) (*index.Manifest, error) {
 	data, err := m.Encode()
 	if err != nil {
 		return nil, err
 	}
-	if err := store.WriteAll(ctx, x.st, index.ManifestName, data); err != nil {
+	if err := store.WriteAll(ctx, st, index.ManifestName, data); err != nil {
 		return nil, err
 	}
 	return index.DecodeManifest(data)

@@ -206,14 +206,7 @@ func AddSeek(ctx context.Context, d *Dataset, opts SeekOptions, report func(BadS
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	data, err := m.Encode()
-	if err != nil {
-		return nil, err
-	}
-	if err := store.WriteAll(ctx, d.store, index.ManifestName, data); err != nil {
-		return nil, err
-	}
-	return index.DecodeManifest(data)
+	return writeManifest(ctx, d.store, &m)
 }
 
 // intactSeek says whether the side file of a shard is what the manifest describes.
