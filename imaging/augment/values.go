@@ -21,6 +21,11 @@ func GainOf(v float64) Gain { return Gain{max(0, 1-v), 1 + v} }
 
 // UnmarshalJSON takes one number or two.
 func (g *Gain) UnmarshalJSON(data []byte) error {
+	return unmarshalRange((*[2]float64)(g), data, func(v float64) [2]float64 { return GainOf(v) })
+}
+
+// unmarshalRange reads two numbers, or one, not below 0, that stands for a range.
+func unmarshalRange(dst *[2]float64, data []byte, of func(float64) [2]float64) error {
 	v, err := numbers(data, 1, 2)
 	switch {
 	case err != nil:
@@ -28,9 +33,9 @@ func (g *Gain) UnmarshalJSON(data []byte) error {
 	case len(v) == 1 && v[0] < 0:
 		return fmt.Errorf("augment: %v; a single number must not be below 0", v[0])
 	case len(v) == 1:
-		*g = GainOf(v[0])
+		*dst = of(v[0])
 	case len(v) == 2:
-		*g = Gain{v[0], v[1]}
+		*dst = [2]float64{v[0], v[1]}
 	}
 	return nil
 }
@@ -59,18 +64,7 @@ func SpreadOf(v float64) Spread { return Spread{-v, v} }
 
 // UnmarshalJSON takes one number or two.
 func (s *Spread) UnmarshalJSON(data []byte) error {
-	v, err := numbers(data, 1, 2)
-	switch {
-	case err != nil:
-		return err
-	case len(v) == 1 && v[0] < 0:
-		return fmt.Errorf("augment: %v; a single number must not be below 0", v[0])
-	case len(v) == 1:
-		*s = SpreadOf(v[0])
-	case len(v) == 2:
-		*s = Spread{v[0], v[1]}
-	}
-	return nil
+	return unmarshalRange((*[2]float64)(s), data, func(v float64) [2]float64 { return SpreadOf(v) })
 }
 
 func (s Spread) validate(name string, low, high float64) error {
