@@ -38,7 +38,7 @@ func words(b []byte) []int16 { return unsafe.Slice((*int16)(unsafe.Pointer(&b[0]
 // data, on noise, and on data that end early. They decode what Go does.
 func TestGuardPages(t *testing.T) {
 	if !assembly {
-		t.Skip("this processor cannot run the kernels")
+		t.Skip("SKIPPED LOUDLY: the kernels need amd64 with AVX2 and BMI2, and no purego")
 	}
 	const mcus = 5
 	files := made(t)
@@ -153,7 +153,7 @@ func check(t *testing.T, name string, tr *strand) {
 // come out the same without.
 func TestWithoutAssembly(t *testing.T) {
 	if !assembly {
-		t.Skip("this processor cannot run the kernels")
+		t.Skip("SKIPPED LOUDLY: the kernels need amd64 with AVX2 and BMI2, and no purego")
 	}
 	assembly = false
 	defer func() { assembly = true }()
@@ -164,7 +164,7 @@ func TestWithoutAssembly(t *testing.T) {
 // The bytes without stuffing are the same, read nowhere beside, for any place of FF.
 func TestUnstuff(t *testing.T) {
 	if !assembly {
-		t.Skip("this processor cannot run the kernels")
+		t.Skip("SKIPPED LOUDLY: the kernels need amd64 with AVX2 and BMI2, and no purego")
 	}
 	r := rand.New(rand.NewPCG(9, 10))
 	for n := range 300 {
