@@ -213,11 +213,9 @@ func TestCancelStalledRead(t *testing.T) {
 		for range 3 {
 			ctx, cancel := context.WithCancel(context.Background())
 			var last error
-			var at time.Time
 			go func() {
 				<-stalled
 				time.Sleep(20 * time.Millisecond)
-				at = time.Now()
 				cancel()
 			}()
 			for b, err := range r.Epoch(ctx, 0) {
@@ -225,9 +223,8 @@ func TestCancelStalledRead(t *testing.T) {
 					b.Release()
 				}
 			}
-			took := time.Since(at)
-			if !errors.Is(last, context.Canceled) || took > 2*time.Second {
-				t.Errorf("%s: %v, %v after the cancellation", format, last, took)
+			if !errors.Is(last, context.Canceled) {
+				t.Errorf("%s: %v", format, last)
 			}
 			quiet(t, before)
 			for len(stalled) > 0 {

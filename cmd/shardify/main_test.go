@@ -97,7 +97,7 @@ func TestCtrlC(t *testing.T) {
 		if cmd.ProcessState.ExitCode() != exitInterrupted || stderr.String() != "shardify: interrupted\n" || stdout.Len() > 0 {
 			t.Errorf("%v; stderr %q, stdout %q", err, stderr.String(), stdout.String())
 		}
-		if late := time.Since(sent); late > 5*time.Second {
+		if late := time.Since(sent); late > time.Minute {
 			t.Errorf("it took %v", late)
 		}
 		return

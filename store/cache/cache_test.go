@@ -751,7 +751,7 @@ func TestHeldLock(t *testing.T) {
 	must(t, other.folder.locked(t.Context(), func() error {
 		start := time.Now()
 		identical(t, s, all, 10_000)
-		if took := time.Since(start); took < 50*time.Millisecond || took > 5*time.Second {
+		if took := time.Since(start); took < 50*time.Millisecond || took > time.Minute {
 			t.Errorf("took %v", took)
 		}
 		return nil
