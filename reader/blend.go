@@ -34,7 +34,7 @@ func (c *Config) validateBlend() (faults []error) {
 			faults = append(faults, fmt.Errorf("mixup: %w", errors.Unwrap(err)))
 		}
 		if c.DType != DTypeFloat32 {
-			faults = append(faults, fmt.Errorf("mixup: makes fractions; set dtype to %q", DTypeFloat32))
+			faults = append(faults, fmt.Errorf("mixup: blends in float32; set dtype to %q, not %q", DTypeFloat32, c.DType))
 		}
 	}
 	if c.CutMix != nil {
@@ -156,9 +156,11 @@ func (j *job) blend() {
 	var err error
 	switch g := m.Region; {
 	case !m.Cut:
-		err = tensor.MixUp(float32s(images), float32s(spare), n, m.Lambda)
-	case c.DType == DTypeFloat32:
-		err = tensor.CutMix(float32s(images), float32s(spare), n, p.width, p.height, c.Layout, g.X, g.Y, g.Width, g.Height)
+		err = tensor.MixUp(elementsOf[float32](images), elementsOf[float32](spare), n, m.Lambda)
+	case c.DType.Size() == 4:
+		err = tensor.CutMix(elementsOf[float32](images), elementsOf[float32](spare), n, p.width, p.height, c.Layout, g.X, g.Y, g.Width, g.Height)
+	case c.DType.Size() == 2:
+		err = tensor.CutMix(elementsOf[uint16](images), elementsOf[uint16](spare), n, p.width, p.height, c.Layout, g.X, g.Y, g.Width, g.Height)
 	default:
 		err = tensor.CutMix(images, spare, n, p.width, p.height, c.Layout, g.X, g.Y, g.Width, g.Height)
 	}

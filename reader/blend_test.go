@@ -31,14 +31,8 @@ func blendedEpoch(t *testing.T, r *Reader, epoch int) (all []blended) {
 		}
 		var c blended
 		images := b.Images()
-		if images.DType == DTypeUint8 {
-			for _, v := range images.Uint8() {
-				c.images = append(c.images, float64(v))
-			}
-		} else {
-			for _, v := range images.Float32() {
-				c.images = append(c.images, float64(v))
-			}
+		for _, v := range floats(images) {
+			c.images = append(c.images, float64(v))
 		}
 		c.labels, c.samples = slices.Clone(b.Labels()), slices.Clone(b.Samples())
 		var ok bool
@@ -125,6 +119,8 @@ func TestBlend(t *testing.T) {
 		{CutMix: &augment.CutMix{Alpha: 2}, DType: DTypeFloat32, Layout: LayoutNHWC},
 		{CutMix: &augment.CutMix{}, Layout: LayoutNHWC, Classes: 9},
 		{CutMix: &augment.CutMix{}, Classes: -1},
+		{CutMix: &augment.CutMix{}, DType: DTypeFloat16},
+		{CutMix: &augment.CutMix{}, DType: DTypeBFloat16, Layout: LayoutNHWC},
 		{CutMix: &augment.CutMix{}, MixUp: &augment.MixUp{Alpha: 0.2}, DType: DTypeFloat32},
 	} {
 		c.BatchSize, c.Seed, c.Ends = 4, 3, EndsExact
@@ -240,7 +236,7 @@ func TestBlendFaults(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{MixUp: &augment.MixUp{}}, `mixup: makes fractions; set dtype to "float32"`},
+		{Config{MixUp: &augment.MixUp{}}, `mixup: blends in float32; set dtype to "float32"`},
 		{Config{MixUp: &augment.MixUp{Alpha: -1}, DType: DTypeFloat32}, "mixup: alpha is -1"},
 		{Config{CutMix: &augment.CutMix{Alpha: math.NaN()}}, "cutmix: alpha is NaN"},
 		{Config{CutMix: &augment.CutMix{}, Decode: DecodeNone}, "no images to blend"},

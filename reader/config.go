@@ -55,7 +55,9 @@ type Config struct {
 	// there. Package imaging/transform has all of them; docs/transforms.md lists them.
 	Transform transform.List `json:"transform,omitempty"`
 	// DType and Layout are those of Batch.Images: by default DTypeUint8 and
-	// LayoutNCHW. Float32 without Normalize is 0 … 1.
+	// LayoutNCHW. DTypeFloat32, DTypeFloat16 and DTypeBFloat16 are 0 … 1 without
+	// Normalize. Those of 16 bits are the float32 values, rounded to nearest, ties to
+	// even: half the memory, and half the way to the GPU.
 	DType  DType  `json:"dtype,omitempty"`
 	Layout Layout `json:"layout,omitempty"`
 	// MixUp and CutMix blend the images of every batch with each other, as torchvision's
@@ -142,19 +144,23 @@ const (
 type DType = typed.DType
 
 const (
-	DTypeBool    = typed.Bool
-	DTypeUint8   = typed.Uint8
-	DTypeUint16  = typed.Uint16
-	DTypeUint32  = typed.Uint32
-	DTypeUint64  = typed.Uint64
-	DTypeInt8    = typed.Int8
-	DTypeInt16   = typed.Int16
-	DTypeInt32   = typed.Int32
-	DTypeInt64   = typed.Int64
-	DTypeFloat16 = typed.Float16
-	DTypeFloat32 = typed.Float32
-	DTypeFloat64 = typed.Float64
+	DTypeBool     = typed.Bool
+	DTypeUint8    = typed.Uint8
+	DTypeUint16   = typed.Uint16
+	DTypeUint32   = typed.Uint32
+	DTypeUint64   = typed.Uint64
+	DTypeInt8     = typed.Int8
+	DTypeInt16    = typed.Int16
+	DTypeInt32    = typed.Int32
+	DTypeInt64    = typed.Int64
+	DTypeFloat16  = typed.Float16
+	DTypeBFloat16 = typed.BFloat16
+	DTypeFloat32  = typed.Float32
+	DTypeFloat64  = typed.Float64
 )
+
+// imageDTypes are those that images can have.
+var imageDTypes = []DType{DTypeUint8, DTypeFloat32, DTypeFloat16, DTypeBFloat16}
 
 // Layout is the order of the dimensions of images.
 type Layout = tensor.Layout
@@ -259,7 +265,7 @@ func (c Config) Validate() error {
 		fault("rank: %d is not between 0 and %d, the world less one", c.Rank, max(1, c.World)-1)
 	}
 	choice(&faults, "decode", c.Decode, DecodeImage, DecodeNone)
-	choice(&faults, "dtype", c.DType, DTypeUint8, DTypeFloat32)
+	choice(&faults, "dtype", c.DType, imageDTypes...)
 	if _, err := c.Layout.MarshalText(); err != nil {
 		fault("layout: %w", err)
 	}
@@ -311,8 +317,8 @@ func (c Config) validateTransform() (faults []error) {
 	if canvases[0].width == 0 {
 		faults = append(faults, errors.New("transform: images would differ in size; add a random_resized_crop, center_crop or random_crop, or a resize to [height, width]"))
 	}
-	if _, ok := canvases[0].program.Normalize(); ok && c.DType != DTypeFloat32 {
-		faults = append(faults, fmt.Errorf("transform %d: normalize: makes fractions; set dtype to %q", len(c.Transform), DTypeFloat32))
+	if _, ok := canvases[0].program.Normalize(); ok && c.DType == DTypeUint8 {
+		faults = append(faults, fmt.Errorf("transform %d: normalize: makes fractions; set dtype to %q, %q or %q", len(c.Transform), DTypeFloat32, DTypeFloat16, DTypeBFloat16))
 	}
 	return faults
 }

@@ -57,6 +57,9 @@ func (t Tensor) Float64() []float64 { return elements[float64](t) }
 // Float16 returns the elements, as their bits; the tensor must be of DTypeFloat16.
 func (t Tensor) Float16() []typed.Half { return elements[typed.Half](t) }
 
+// BFloat16 returns the elements, as their bits; the tensor must be of DTypeBFloat16.
+func (t Tensor) BFloat16() []typed.BHalf { return elements[typed.BHalf](t) }
+
 func elements[T typed.Element](t Tensor) []T {
 	values, ok := typed.As[T](t.DType, t.Data)
 	if !ok {
@@ -65,9 +68,9 @@ func elements[T typed.Element](t Tensor) []T {
 	return values
 }
 
-// float32s sees memory that is aligned to 64 bytes as numbers, in the machine's byte
+// elementsOf sees memory that is aligned to 64 bytes as numbers, in the machine's byte
 // order.
-func float32s(b []byte) []float32 {
-	values, _ := typed.As[float32](typed.Float32, b)
+func elementsOf[T typed.Element](b []byte) []T {
+	values, _ := typed.As[T](typed.DTypeOf[T](), b)
 	return values
 }

@@ -281,7 +281,7 @@ func (s *TensorSpec) validate(c Config) (faults []error) {
 	if s.Kind == KindImage && s.DType != c.DType {
 		fault("dtype: images have that of the configuration, %s", c.DType)
 	}
-	if s.Kind == KindBoxes && s.DType != DTypeFloat16 && s.DType != DTypeFloat32 && s.DType != DTypeFloat64 {
+	if s.Kind == KindBoxes && s.DType != DTypeFloat16 && s.DType != DTypeBFloat16 && s.DType != DTypeFloat32 && s.DType != DTypeFloat64 {
 		fault("dtype: boxes are fractions of pixels; want a float type, not %s", s.DType)
 	}
 	if _, err := typed.ParsePath(s.Path); err != nil {

@@ -19,8 +19,11 @@ import (
 // that the decoders of other formats do not.
 type imager struct {
 	config *Config
-	table  *tensor.Table   // under DTypeFloat32
-	others imaging.Decoder // for all formats but JPEG
+	// Under DTypeFloat32 table, under DTypeFloat16 and DTypeBFloat16 table16 makes numbers
+	// of bytes.
+	table   *tensor.Table
+	table16 *tensor.Table16
+	others  imaging.Decoder // for all formats but JPEG
 	// alone decodes what is not decoded together with others.
 	alone     jpegDecoder
 	list      aloneQueue
@@ -52,9 +55,16 @@ type picture struct {
 
 func newImager(c *Config, p []canvas, newDecoder func() jpegDecoder) imager {
 	m := imager{config: c, others: imaging.Std, newDecoder: newDecoder}
-	if program := p[0].program; program != nil && c.DType == DTypeFloat32 { // all normalise alike
+	if program := p[0].program; program != nil { // all normalise alike
 		n, _ := program.Normalize()
-		m.table = n.Table()
+		switch c.DType {
+		case DTypeFloat32:
+			m.table = n.Table()
+		case DTypeFloat16:
+			m.table16 = n.Table().Float16()
+		case DTypeBFloat16:
+			m.table16 = n.Table().BFloat16()
+		}
 	}
 	return m
 }
@@ -137,9 +147,12 @@ func (m *imager) headTarget(p *picture) resize.Target {
 // target is a picture's place in the batch.
 func (m *imager) target(p *picture) resize.Target {
 	t := resize.Target{Width: p.width, Height: p.height, Layout: m.config.Layout}
-	if m.table != nil {
-		t.Float32, t.Table = float32s(p.dst), m.table
-	} else {
+	switch {
+	case m.table != nil:
+		t.Float32, t.Table = elementsOf[float32](p.dst), m.table
+	case m.table16 != nil:
+		t.Half, t.Table16 = elementsOf[uint16](p.dst), m.table16
+	default:
 		t.Uint8 = p.dst
 	}
 	return t
@@ -229,10 +242,7 @@ func (c *Config) canvases() (list []canvas, err error) {
 			return nil, err
 		}
 		p.width, p.height = p.program.Size()
-		p.bytes = 3 * int64(p.width) * int64(p.height)
-		if c.DType == DTypeFloat32 {
-			p.bytes *= 4
-		}
+		p.bytes = 3 * int64(p.width) * int64(p.height) * int64(c.DType.Size())
 		p.makers = c.makers(p.width, p.height)
 		list = append(list, p)
 	}

@@ -18,6 +18,7 @@ import (
 	"shardify/imaging/resize"
 	"shardify/imaging/tensor"
 	"shardify/imaging/transform"
+	"shardify/sample/typed"
 )
 
 // noise is a PNG of random pixels, and the pixels.
@@ -186,13 +187,76 @@ func TestNormalized(t *testing.T) {
 						at = ch*16 + y*4 + x
 					}
 					want := (float64(m.Pix[y*m.Stride+3*x+ch])/255 - float64(transform.ImageNet.Mean[ch])) / float64(transform.ImageNet.Std[ch])
-					if got := float64(float32s(dst)[at]); math.Abs(got-want) > 1e-6 {
+					if got := float64(elementsOf[float32](dst)[at]); math.Abs(got-want) > 1e-6 {
 						t.Errorf("%v (%d, %d, %d): %v, want %v", layout, x, y, ch, got, want)
 					}
 				}
 			}
 		}
 	}
+}
+
+// Images of 16 bits are those of float32, each number rounded once; under any layout, with
+// transforms that end as the image is decoded and with such that go on behind it.
+func TestHalves(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	for _, text := range []string{
+		`[{"random_resized_crop": 24}, "random_horizontal_flip", {"normalize": "imagenet"}]`,
+		`[{"random_resized_crop": 24}, {"random_erasing": {"p": 1}}]`,
+	} {
+		var list transform.List
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, layout := range []Layout{LayoutNCHW, LayoutNHWC} {
+			images := map[DType][]float32{}
+			for _, dtype := range []DType{DTypeFloat32, DTypeFloat16, DTypeBFloat16} {
+				r := newReader(t, d, Config{Seed: 4, BatchSize: 5, DType: dtype, Layout: layout, Transform: list, Ends: EndsExact})
+				for b, err := range r.Epoch(t.Context(), 1) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if m := b.Images(); m.DType != dtype || len(m.Data) != b.Len()*3*24*24*dtype.Size() {
+						t.Fatalf("%d bytes of %s", len(m.Data), m.DType)
+					}
+					images[dtype] = append(images[dtype], floats(b.Images())...)
+					b.Release()
+				}
+			}
+			if len(images[DTypeFloat32]) != int(d.Manifest().Splits[0].Samples)*3*24*24 {
+				t.Fatalf("%d numbers", len(images[DTypeFloat32]))
+			}
+			for i, v := range images[DTypeFloat32] {
+				if got, want := images[DTypeFloat16][i], typed.HalfOf(float64(v)).Float32(); got != want {
+					t.Fatalf("%s, %v: element %d is %v as float16; want %v of %v", text, layout, i, got, want, v)
+				}
+				if got, want := images[DTypeBFloat16][i], typed.BHalfOf(float64(v)).Float32(); got != want {
+					t.Fatalf("%s, %v: element %d is %v as bfloat16; want %v of %v", text, layout, i, got, want, v)
+				}
+			}
+		}
+	}
+}
+
+// floats are the elements of a tensor.
+func floats(x Tensor) (values []float32) {
+	switch x.DType {
+	case DTypeUint8:
+		for _, v := range x.Uint8() {
+			values = append(values, float32(v))
+		}
+	case DTypeFloat16:
+		for _, v := range x.Float16() {
+			values = append(values, v.Float32())
+		}
+	case DTypeBFloat16:
+		for _, v := range x.BFloat16() {
+			values = append(values, v.Float32())
+		}
+	default:
+		values = slices.Clone(x.Float32())
+	}
+	return values
 }
 
 // An image of one row and many columns must not take memory for its scaled self.

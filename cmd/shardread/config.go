@@ -94,7 +94,7 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.Float64Var(&o.mixup, "mixup", 0, "blend the images of each batch with each other, and their labels: alpha of MixUp")
 		f.Float64Var(&o.cutmix, "cutmix", 0, "paste parts of the images of each batch into each other: alpha of CutMix (with --mixup: one of the two for each batch)")
 		f.IntVar(&o.flags.Classes, "classes", 0, "the length of soft labels with --mixup and --cutmix (default: the classes of DST)")
-		f.StringVar(&o.dtype, "dtype", "", "uint8 or float32 (default uint8)")
+		f.StringVar(&o.dtype, "dtype", "", "uint8, float32, float16 or bfloat16 (default uint8)")
 		f.StringVar(&o.tensors, "tensors", "", `tensors made of fields, as JSON: '[{"field":"txt"},{"field":"json","name":"ids","path":"/objects/*/id","shape":[-1],"dtype":"int64"}]'; docs/reader.md lists all settings`)
 		f.StringVar(&o.layout, "layout", "", "NCHW or NHWC (default NCHW)")
 	}

@@ -64,6 +64,7 @@ func newStreamCommand() *cobra.Command {
            while sys.stdin.buffer.peek(1):
                images = numpy.lib.format.read_array(pipe)
                labels = numpy.lib.format.read_array(pipe)
+         bfloat16, which NumPy lacks, comes as two bytes: a.view(ml_dtypes.bfloat16).
   npz    all tensors of all batches in one archive of NumPy's: numpy.load(f)["000000/image"]
          are the images of batch 0. It is complete when stream has ended.
   jsonl  a line for each sample: {"sample": number, "key": …, "label": …,

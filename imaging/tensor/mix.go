@@ -32,8 +32,8 @@ func MixUp(batch, spare []float32, n int, lambda float64) error {
 // CutMix replaces, in every image of a batch, the part [x, x+w) x [y, y+h) by that of the
 // image before it, and in the first by that of the last, as torchvision's CutMix
 // (augment.CutMix draws the part; it may be empty). batch holds n images of width x height
-// and 3 channels; spare is memory for one.
-func CutMix[T uint8 | float32](batch, spare []T, n, width, height int, layout Layout, x, y, w, h int) error {
+// and 3 channels; spare is memory for one. A uint16 is a float16 or bfloat16.
+func CutMix[T uint8 | uint16 | float32](batch, spare []T, n, width, height int, layout Layout, x, y, w, h int) error {
 	size, err := images(len(batch), len(spare), n)
 	switch {
 	case err != nil:

@@ -114,7 +114,7 @@ func (a *Array) putInt(v int64) bool {
 	case Float32: // not by way of a float64, which would round twice
 		a.Data = binary.NativeEndian.AppendUint32(a.Data, math.Float32bits(float32(v)))
 		return true
-	case Float16, Float64:
+	case Float16, BFloat16, Float64:
 		return a.putFloat(float64(v))
 	}
 	return false
@@ -135,7 +135,7 @@ func (a *Array) putUint(v uint64) bool {
 	case a.DType == Float32:
 		a.Data = binary.NativeEndian.AppendUint32(a.Data, math.Float32bits(float32(v)))
 		return true
-	case a.DType == Float64, a.DType == Float16:
+	case a.DType == Float64, a.DType == Float16, a.DType == BFloat16:
 		return a.putFloat(float64(v))
 	}
 	return false
@@ -148,6 +148,10 @@ func (a *Array) putFloat(v float64) bool {
 		h := HalfOf(v)
 		a.Data = binary.NativeEndian.AppendUint16(a.Data, uint16(h))
 		return !finite || h&0x7c00 != 0x7c00
+	case BFloat16:
+		h := BHalfOf(v)
+		a.Data = binary.NativeEndian.AppendUint16(a.Data, uint16(h))
+		return !finite || h&0x7f80 != 0x7f80
 	case Float32:
 		f := float32(v)
 		a.Data = binary.NativeEndian.AppendUint32(a.Data, math.Float32bits(f))

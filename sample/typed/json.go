@@ -248,7 +248,9 @@ func (a *Array) float(text []byte) bool {
 	return err == nil && a.putFloat(v)
 }
 
-func (a *Array) isFloat() bool { return a.DType == Float16 || a.DType == Float32 || a.DType == Float64 }
+func (a *Array) isFloat() bool {
+	return a.DType == Float16 || a.DType == BFloat16 || a.DType == Float32 || a.DType == Float64
+}
 
 func isInteger(text []byte) bool {
 	for _, c := range text {

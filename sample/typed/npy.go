@@ -254,6 +254,10 @@ func (h *npyHeader) descr(n *NPY) error {
 		n.DType = Int64
 	case "f2":
 		n.DType = Float16
+	case "V2":
+		// What ml_dtypes writes, whose bfloat16 NumPy does not know. Two bytes that are
+		// no number at all it writes as |V2.
+		n.DType = BFloat16
 	case "f4":
 		n.DType = Float32
 	case "f8":
@@ -394,6 +398,8 @@ func (a *Array) put(d DType, data []byte, k int) int {
 			fits = a.putInt(int64(order.Uint64(data[8*i:])))
 		case Float16:
 			fits = a.putFloat(float64(Half(order.Uint16(data[2*i:])).Float32()))
+		case BFloat16:
+			fits = a.putFloat(float64(BHalf(order.Uint16(data[2*i:])).Float32()))
 		case Float32:
 			fits = a.putFloat(float64(math.Float32frombits(order.Uint32(data[4*i:]))))
 		case Float64:
@@ -408,7 +414,9 @@ func (a *Array) put(d DType, data []byte, k int) int {
 
 // AppendNPYHeader appends the header of an npy file, version 1.0, for an array in C's
 // order and little-endian; its elements belong behind it. The header's length is a
-// multiple of 64, as NumPy makes it. It panics on a type that there is not.
+// multiple of 64, as NumPy makes it. BFloat16 is the "<V2" that ml_dtypes writes, which
+// NumPy loads as two bytes: see it as ml_dtypes.bfloat16 (a.view). It panics on a type
+// that there is not.
 func AppendNPYHeader(dst []byte, d DType, shape []int) []byte {
 	descr, ok := npyDescr[d]
 	if !ok {
@@ -434,5 +442,5 @@ func AppendNPYHeader(dst []byte, d DType, shape []int) []byte {
 
 var npyDescr = map[DType]string{
 	Bool: "|b1", Uint8: "|u1", Uint16: "<u2", Uint32: "<u4", Uint64: "<u8",
-	Int8: "|i1", Int16: "<i2", Int32: "<i4", Int64: "<i8", Float16: "<f2", Float32: "<f4", Float64: "<f8",
+	Int8: "|i1", Int16: "<i2", Int32: "<i4", Int64: "<i8", Float16: "<f2", BFloat16: "<V2", Float32: "<f4", Float64: "<f8",
 }

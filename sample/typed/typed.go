@@ -37,29 +37,30 @@ import (
 type DType string
 
 const (
-	Bool    DType = "bool" // a byte, 0 or 1
-	Uint8   DType = "uint8"
-	Uint16  DType = "uint16"
-	Uint32  DType = "uint32"
-	Uint64  DType = "uint64"
-	Int8    DType = "int8"
-	Int16   DType = "int16"
-	Int32   DType = "int32"
-	Int64   DType = "int64"
-	Float16 DType = "float16"
-	Float32 DType = "float32"
-	Float64 DType = "float64"
+	Bool     DType = "bool" // a byte, 0 or 1
+	Uint8    DType = "uint8"
+	Uint16   DType = "uint16"
+	Uint32   DType = "uint32"
+	Uint64   DType = "uint64"
+	Int8     DType = "int8"
+	Int16    DType = "int16"
+	Int32    DType = "int32"
+	Int64    DType = "int64"
+	Float16  DType = "float16"
+	BFloat16 DType = "bfloat16" // not NumPy's own, but that of ml_dtypes, JAX and torch
+	Float32  DType = "float32"
+	Float64  DType = "float64"
 )
 
 // DTypes are all types.
-var DTypes = []DType{Bool, Uint8, Uint16, Uint32, Uint64, Int8, Int16, Int32, Int64, Float16, Float32, Float64}
+var DTypes = []DType{Bool, Uint8, Uint16, Uint32, Uint64, Int8, Int16, Int32, Int64, Float16, BFloat16, Float32, Float64}
 
 // Size is the number of bytes of an element, 0 for a type that there is not.
 func (d DType) Size() int {
 	switch d {
 	case Bool, Uint8, Int8:
 		return 1
-	case Uint16, Int16, Float16:
+	case Uint16, Int16, Float16, BFloat16:
 		return 2
 	case Uint32, Int32, Float32:
 		return 4
@@ -72,9 +73,12 @@ func (d DType) Size() int {
 // Half is a float16, IEEE 754's binary16: its bits.
 type Half uint16
 
+// BHalf is a bfloat16, the upper half of a float32: its bits.
+type BHalf uint16
+
 // Element are the Go types of elements.
 type Element interface {
-	bool | uint8 | uint16 | uint32 | uint64 | int8 | int16 | int32 | int64 | Half | float32 | float64
+	bool | uint8 | uint16 | uint32 | uint64 | int8 | int16 | int32 | int64 | Half | BHalf | float32 | float64
 }
 
 // DTypeOf is the DType of T.
@@ -101,6 +105,8 @@ func DTypeOf[T Element]() DType {
 		return Int64
 	case Half:
 		return Float16
+	case BHalf:
+		return BFloat16
 	case float32:
 		return Float32
 	}
@@ -152,6 +158,29 @@ func (h Half) Float32() float32 {
 	}
 	return math.Float32frombits(sign | (exponent+127-15)<<23 | mantissa<<13)
 }
+
+// BHalfOf rounds f to the nearest BHalf, to even between two; above the range lies
+// infinity.
+func BHalfOf(f float64) BHalf {
+	bits := math.Float64bits(f)
+	sign := BHalf(bits >> 48 & 0x8000)
+	abs := math.Abs(f)
+	switch {
+	case f != f:
+		return sign | 0x7fc0
+	case abs >= 0x1.ffp127: // half way to what would be the next
+		return sign | 0x7f80
+	case abs < 0x1p-126: // subnormal: multiples of 2^-133
+		return sign | BHalf(math.RoundToEven(abs*0x1p133))
+	}
+	// 7 bits of the mantissa's 52 stay; a carry goes into the exponent.
+	m := bits&(1<<63-1) - (1023-127)<<52
+	m += 1<<44 - 1 + m>>45&1
+	return sign | BHalf(m>>45)
+}
+
+// Float32 is b's value.
+func (b BHalf) Float32() float32 { return math.Float32frombits(uint32(b) << 16) }
 
 // FormatError is a breach of a format's rules: the field is damaged.
 type FormatError struct {

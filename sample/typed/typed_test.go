@@ -115,6 +115,8 @@ func TestFloat(t *testing.T) {
 		{"1e39", Float32, 0, "mismatch"},
 		{"1e309", Float64, 0, "mismatch"},
 		{"65520", Float16, 0, "mismatch"},
+		{"3e38", BFloat16, 0x1.c4p127, ""},
+		{"3.4e38", BFloat16, 0, "mismatch"},
 		{"18446744073709551616", Uint64, 0, "mismatch"},
 		{"0x1p3", "", 0, "malformed"},
 		{"1_0", "", 0, "malformed"},
@@ -510,6 +512,68 @@ for v in (mid, np.nextafter(mid, np.inf), np.nextafter(mid, -np.inf)):
 	}
 }
 
+// All bfloat16s, and the roundings of all neighbours, are those of ml_dtypes; and so is a
+// file that it writes.
+func TestBHalfAgainstMLDtypes(t *testing.T) {
+	python := peers.Python(t)
+	cmd := exec.Command(python, "-c", `
+import sys, numpy as np, ml_dtypes
+np.seterr(all="ignore")
+h = np.arange(65536, dtype=np.uint16).view(ml_dtypes.bfloat16)
+sys.stdout.buffer.write(h.astype("<f4").tobytes())
+f = h.astype("<f8")
+mid = (f[:-1] + f[1:]) / 2
+mid = mid[np.isfinite(mid)].astype("<f4") # ml_dtypes rounds by way of float32
+for v in (mid, np.nextafter(mid, np.float32("inf")), np.nextafter(mid, np.float32("-inf"))):
+    sys.stdout.buffer.write(np.int64(len(v)).tobytes() + v.tobytes() + v.astype(ml_dtypes.bfloat16).tobytes())
+np.save(sys.stdout.buffer, h[16000:16003])
+`)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1 << 16 {
+		want := math.Float32frombits(binary.LittleEndian.Uint32(out[4*i:]))
+		if got := BHalf(i).Float32(); math.Float32bits(got) != math.Float32bits(want) && (got == got || want == want) {
+			t.Fatalf("bfloat16 %#x is %v, want %v", i, got, want)
+		}
+		if back := BHalfOf(float64(want)); want == want && back != BHalf(i) {
+			t.Fatalf("bfloat16 of %v is %#x, want %#x", want, back, i)
+		}
+	}
+	out = out[4<<16:]
+	for range 3 {
+		n := int(binary.LittleEndian.Uint64(out))
+		from, to := out[8:8+4*n], out[8+4*n:8+6*n]
+		for i := range n {
+			v := float64(math.Float32frombits(binary.LittleEndian.Uint32(from[4*i:])))
+			if got, want := BHalfOf(v), BHalf(binary.LittleEndian.Uint16(to[2*i:])); got != want {
+				t.Fatalf("bfloat16 of %v is %#x, want %#x", v, got, want)
+			}
+		}
+		out = out[8+6*n:]
+	}
+	// A little above half way, which a float32 cannot tell.
+	if got := BHalfOf(1 + 0x1p-8 + 0x1p-40); got != 0x3f81 {
+		t.Errorf("%#x", got)
+	}
+	if got := BHalfOf(math.NaN()).Float32(); got == got {
+		t.Errorf("NaN is %v", got)
+	}
+	var a Array
+	if err := a.DecodeNPY(out); err != nil || a.DType != BFloat16 || !slices.Equal(a.Shape, []int{3}) {
+		t.Fatalf("%v: %+v", err, a)
+	}
+	values, _ := As[BHalf](BFloat16, a.Data)
+	if !slices.Equal(values, []BHalf{16000, 16001, 16002}) {
+		t.Errorf("%v", values)
+	}
+	if header := AppendNPYHeader(nil, BFloat16, []int{3}); !bytes.HasPrefix(out, header) {
+		t.Errorf("ml_dtypes writes %q, we write %q", out[:len(header)], header)
+	}
+}
+
 func TestDTypes(t *testing.T) {
 	for i, d := range DTypes {
 		if d.Size() == 0 || slices.Contains(DTypes[:i], d) {
@@ -538,7 +602,7 @@ func TestDTypes(t *testing.T) {
 	if none.Append(1) || none.Append(0.5) {
 		t.Error("a number of no type")
 	}
-	if DTypeOf[bool]() != Bool || DTypeOf[Half]() != Float16 || DTypeOf[int8]() != Int8 {
+	if DTypeOf[bool]() != Bool || DTypeOf[Half]() != Float16 || DTypeOf[BHalf]() != BFloat16 || DTypeOf[int8]() != Int8 {
 		t.Error("DTypeOf")
 	}
 }
