@@ -97,13 +97,15 @@ func (k *lanes) lookUp(i, j int) {
 	k.MOVWLZX(atx(table, t1, 4, 2), t1.As32())
 	k.TESTB(t2.As8(), t2.As8())
 	k.JMI(LabelRef("escape" + id))
+	// The address before the entry is added: the same, and the next table, which
+	// lies there, need not wait for the entry.
+	k.MOVQ(acc, t3)
+	k.SHRQ(U8(16), t3)
 	k.SHLXQ(t2, bits, bits)
 	k.ADDQ(t2, acc)
 	// Store the value, in t1.
 	k.Label("value" + id)
 	k.MOVBLZX(high(acc), t2.As32())
-	k.MOVQ(acc, t3)
-	k.SHRQ(U8(16), t3)
 	k.MOVBLZX(k.frame.Offset(ctxOrder).Idx(t2, 1), t2.As32())
 	k.MOVW(t1.As16(), atx(t3, t2, 2, -rawHalf))
 	// If that was DC, or the block's last one: index 1 again, the next half, and
@@ -165,6 +167,8 @@ func (k *lanes) escape(i, j int) {
 		k.refill(i)
 		k.MOVQ(t3, t1)
 	}
+	k.MOVQ(acc, t3)
+	k.SHRQ(U8(16), t3)
 	k.JMP(LabelRef("value" + id))
 
 	k.Label("zero" + id)
@@ -175,6 +179,8 @@ func (k *lanes) escape(i, j int) {
 		k.refill(i)
 	}
 	k.XORL(t1.As32(), t1.As32())
+	k.MOVQ(acc, t3)
+	k.SHRQ(U8(16), t3)
 	k.JMP(LabelRef("value" + id))
 
 	// A code longer than codeBits: by comparison with the largest of each length.

@@ -56,13 +56,13 @@ loop:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_0
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_0:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -77,13 +77,13 @@ value_0_0:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_1
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_1:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -98,13 +98,13 @@ value_0_1:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_2
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_2:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -119,13 +119,13 @@ value_0_2:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_3
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_3:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -201,6 +201,8 @@ symbol_0_0:
 	MOVQ    SI, 312(SP)
 	ANDQ    $-249, AX
 	MOVQ    BP, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_0
 
 zero_0_0:
@@ -222,6 +224,8 @@ zero_0_0:
 	MOVQ    SI, 312(SP)
 	ANDQ    $-249, AX
 	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_0
 
 long_0_0:
@@ -299,6 +303,8 @@ symbol_0_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_1
 
 zero_0_1:
@@ -306,6 +312,8 @@ zero_0_1:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_1
 
 long_0_1:
@@ -383,6 +391,8 @@ symbol_0_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_2
 
 zero_0_2:
@@ -390,6 +400,8 @@ zero_0_2:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_2
 
 long_0_2:
@@ -467,6 +479,8 @@ symbol_0_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_3
 
 zero_0_3:
@@ -474,6 +488,8 @@ zero_0_3:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_3
 
 long_0_3:
@@ -590,13 +606,13 @@ loop:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_0
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_0:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -611,13 +627,13 @@ value_0_0:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_0
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_0:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -632,13 +648,13 @@ value_1_0:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_1
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_1:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -653,13 +669,13 @@ value_0_1:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_1
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_1:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -674,13 +690,13 @@ value_1_1:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_2
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_2:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -695,13 +711,13 @@ value_0_2:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_2
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_2:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -716,13 +732,13 @@ value_1_2:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_3
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_3:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -737,13 +753,13 @@ value_0_3:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_3
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_3:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -819,6 +835,8 @@ symbol_0_0:
 	MOVQ    SI, 312(SP)
 	ANDQ    $-249, AX
 	MOVQ    BP, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_0
 
 zero_0_0:
@@ -840,6 +858,8 @@ zero_0_0:
 	MOVQ    SI, 312(SP)
 	ANDQ    $-249, AX
 	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_0
 
 long_0_0:
@@ -917,6 +937,8 @@ symbol_0_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_1
 
 zero_0_1:
@@ -924,6 +946,8 @@ zero_0_1:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_1
 
 long_0_1:
@@ -1001,6 +1025,8 @@ symbol_0_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_2
 
 zero_0_2:
@@ -1008,6 +1034,8 @@ zero_0_2:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_2
 
 long_0_2:
@@ -1085,6 +1113,8 @@ symbol_0_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_3
 
 zero_0_3:
@@ -1092,6 +1122,8 @@ zero_0_3:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_3
 
 long_0_3:
@@ -1189,6 +1221,8 @@ symbol_1_0:
 	MOVQ    SI, 376(SP)
 	ANDQ    $-249, BX
 	MOVQ    BP, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_0
 
 zero_1_0:
@@ -1210,6 +1244,8 @@ zero_1_0:
 	MOVQ    SI, 376(SP)
 	ANDQ    $-249, BX
 	XORL    SI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_0
 
 long_1_0:
@@ -1287,6 +1323,8 @@ symbol_1_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_1
 
 zero_1_1:
@@ -1294,6 +1332,8 @@ zero_1_1:
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
 	JMP  value_1_1
 
 long_1_1:
@@ -1371,6 +1411,8 @@ symbol_1_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_2
 
 zero_1_2:
@@ -1378,6 +1420,8 @@ zero_1_2:
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
 	JMP  value_1_2
 
 long_1_2:
@@ -1455,6 +1499,8 @@ symbol_1_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_3
 
 zero_1_3:
@@ -1462,6 +1508,8 @@ zero_1_3:
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
 	JMP  value_1_3
 
 long_1_3:
@@ -1608,13 +1656,13 @@ loop:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_0
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_0:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -1629,13 +1677,13 @@ value_0_0:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_0
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_0:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -1650,13 +1698,13 @@ value_1_0:
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_2_0
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R10, R10
 	ADDQ    DI, CX
 
 value_2_0:
 	MOVBLZX CH, DI
-	MOVQ    CX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    CX, SI
@@ -1671,13 +1719,13 @@ value_2_0:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_1
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_1:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -1692,13 +1740,13 @@ value_0_1:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_1
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_1:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -1713,13 +1761,13 @@ value_1_1:
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_2_1
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R10, R10
 	ADDQ    DI, CX
 
 value_2_1:
 	MOVBLZX CH, DI
-	MOVQ    CX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    CX, SI
@@ -1734,13 +1782,13 @@ value_2_1:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_2
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_2:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -1755,13 +1803,13 @@ value_0_2:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_2
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_2:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -1776,13 +1824,13 @@ value_1_2:
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_2_2
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R10, R10
 	ADDQ    DI, CX
 
 value_2_2:
 	MOVBLZX CH, DI
-	MOVQ    CX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    CX, SI
@@ -1797,13 +1845,13 @@ value_2_2:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_3
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_3:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -1818,13 +1866,13 @@ value_0_3:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_3
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_3:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -1839,13 +1887,13 @@ value_1_3:
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_2_3
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R10, R10
 	ADDQ    DI, CX
 
 value_2_3:
 	MOVBLZX CH, DI
-	MOVQ    CX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    CX, SI
@@ -1921,6 +1969,8 @@ symbol_0_0:
 	MOVQ    SI, 312(SP)
 	ANDQ    $-249, AX
 	MOVQ    BP, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_0
 
 zero_0_0:
@@ -1942,6 +1992,8 @@ zero_0_0:
 	MOVQ    SI, 312(SP)
 	ANDQ    $-249, AX
 	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_0
 
 long_0_0:
@@ -2019,6 +2071,8 @@ symbol_0_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_1
 
 zero_0_1:
@@ -2026,6 +2080,8 @@ zero_0_1:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_1
 
 long_0_1:
@@ -2103,6 +2159,8 @@ symbol_0_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_2
 
 zero_0_2:
@@ -2110,6 +2168,8 @@ zero_0_2:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_2
 
 long_0_2:
@@ -2187,6 +2247,8 @@ symbol_0_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_3
 
 zero_0_3:
@@ -2194,6 +2256,8 @@ zero_0_3:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_3
 
 long_0_3:
@@ -2291,6 +2355,8 @@ symbol_1_0:
 	MOVQ    SI, 376(SP)
 	ANDQ    $-249, BX
 	MOVQ    BP, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_0
 
 zero_1_0:
@@ -2312,6 +2378,8 @@ zero_1_0:
 	MOVQ    SI, 376(SP)
 	ANDQ    $-249, BX
 	XORL    SI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_0
 
 long_1_0:
@@ -2389,6 +2457,8 @@ symbol_1_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_1
 
 zero_1_1:
@@ -2396,6 +2466,8 @@ zero_1_1:
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
 	JMP  value_1_1
 
 long_1_1:
@@ -2473,6 +2545,8 @@ symbol_1_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_2
 
 zero_1_2:
@@ -2480,6 +2554,8 @@ zero_1_2:
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
 	JMP  value_1_2
 
 long_1_2:
@@ -2557,6 +2633,8 @@ symbol_1_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_3
 
 zero_1_3:
@@ -2564,6 +2642,8 @@ zero_1_3:
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
 	JMP  value_1_3
 
 long_1_3:
@@ -2661,6 +2741,8 @@ symbol_2_0:
 	MOVQ    SI, 440(SP)
 	ANDQ    $-249, CX
 	MOVQ    BP, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_0
 
 zero_2_0:
@@ -2682,6 +2764,8 @@ zero_2_0:
 	MOVQ    SI, 440(SP)
 	ANDQ    $-249, CX
 	XORL    SI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_0
 
 long_2_0:
@@ -2759,6 +2843,8 @@ symbol_2_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_1
 
 zero_2_1:
@@ -2766,6 +2852,8 @@ zero_2_1:
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
+	MOVQ CX, BP
+	SHRQ $0x10, BP
 	JMP  value_2_1
 
 long_2_1:
@@ -2843,6 +2931,8 @@ symbol_2_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_2
 
 zero_2_2:
@@ -2850,6 +2940,8 @@ zero_2_2:
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
+	MOVQ CX, BP
+	SHRQ $0x10, BP
 	JMP  value_2_2
 
 long_2_2:
@@ -2927,6 +3019,8 @@ symbol_2_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_3
 
 zero_2_3:
@@ -2934,6 +3028,8 @@ zero_2_3:
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
+	MOVQ CX, BP
+	SHRQ $0x10, BP
 	JMP  value_2_3
 
 long_2_3:
@@ -3108,13 +3204,13 @@ loop:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_0
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_0:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -3129,13 +3225,13 @@ value_0_0:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_0
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_0:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -3150,13 +3246,13 @@ value_1_0:
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_2_0
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R10, R10
 	ADDQ    DI, CX
 
 value_2_0:
 	MOVBLZX CH, DI
-	MOVQ    CX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    CX, SI
@@ -3171,13 +3267,13 @@ value_2_0:
 	MOVWLZX 2(R15)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_3_0
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R11, R11
 	ADDQ    DI, DX
 
 value_3_0:
 	MOVBLZX DH, DI
-	MOVQ    DX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    DX, SI
@@ -3192,13 +3288,13 @@ value_3_0:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_1
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_1:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -3213,13 +3309,13 @@ value_0_1:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_1
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_1:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -3234,13 +3330,13 @@ value_1_1:
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_2_1
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R10, R10
 	ADDQ    DI, CX
 
 value_2_1:
 	MOVBLZX CH, DI
-	MOVQ    CX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    CX, SI
@@ -3255,13 +3351,13 @@ value_2_1:
 	MOVWLZX 2(R15)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_3_1
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R11, R11
 	ADDQ    DI, DX
 
 value_3_1:
 	MOVBLZX DH, DI
-	MOVQ    DX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    DX, SI
@@ -3276,13 +3372,13 @@ value_3_1:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_2
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_2:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -3297,13 +3393,13 @@ value_0_2:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_2
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_2:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -3318,13 +3414,13 @@ value_1_2:
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_2_2
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R10, R10
 	ADDQ    DI, CX
 
 value_2_2:
 	MOVBLZX CH, DI
-	MOVQ    CX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    CX, SI
@@ -3339,13 +3435,13 @@ value_2_2:
 	MOVWLZX 2(R15)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_3_2
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R11, R11
 	ADDQ    DI, DX
 
 value_3_2:
 	MOVBLZX DH, DI
-	MOVQ    DX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    DX, SI
@@ -3360,13 +3456,13 @@ value_3_2:
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_0_3
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R8, R8
 	ADDQ    DI, AX
 
 value_0_3:
 	MOVBLZX AH, DI
-	MOVQ    AX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    AX, SI
@@ -3381,13 +3477,13 @@ value_0_3:
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_1_3
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R9, R9
 	ADDQ    DI, BX
 
 value_1_3:
 	MOVBLZX BH, DI
-	MOVQ    BX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    BX, SI
@@ -3402,13 +3498,13 @@ value_1_3:
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_2_3
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R10, R10
 	ADDQ    DI, CX
 
 value_2_3:
 	MOVBLZX CH, DI
-	MOVQ    CX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    CX, SI
@@ -3423,13 +3519,13 @@ value_2_3:
 	MOVWLZX 2(R15)(SI*4), SI
 	TESTB   DI, DI
 	JMI     escape_3_3
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
 	SHLXQ   DI, R11, R11
 	ADDQ    DI, DX
 
 value_3_3:
 	MOVBLZX DH, DI
-	MOVQ    DX, BP
-	SHRQ    $0x10, BP
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
 	MOVQ    DX, SI
@@ -3505,6 +3601,8 @@ symbol_0_0:
 	MOVQ    SI, 312(SP)
 	ANDQ    $-249, AX
 	MOVQ    BP, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_0
 
 zero_0_0:
@@ -3526,6 +3624,8 @@ zero_0_0:
 	MOVQ    SI, 312(SP)
 	ANDQ    $-249, AX
 	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_0
 
 long_0_0:
@@ -3603,6 +3703,8 @@ symbol_0_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_1
 
 zero_0_1:
@@ -3610,6 +3712,8 @@ zero_0_1:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_1
 
 long_0_1:
@@ -3687,6 +3791,8 @@ symbol_0_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_2
 
 zero_0_2:
@@ -3694,6 +3800,8 @@ zero_0_2:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_2
 
 long_0_2:
@@ -3771,6 +3879,8 @@ symbol_0_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
 	JMP     value_0_3
 
 zero_0_3:
@@ -3778,6 +3888,8 @@ zero_0_3:
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
 	JMP  value_0_3
 
 long_0_3:
@@ -3875,6 +3987,8 @@ symbol_1_0:
 	MOVQ    SI, 376(SP)
 	ANDQ    $-249, BX
 	MOVQ    BP, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_0
 
 zero_1_0:
@@ -3896,6 +4010,8 @@ zero_1_0:
 	MOVQ    SI, 376(SP)
 	ANDQ    $-249, BX
 	XORL    SI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_0
 
 long_1_0:
@@ -3973,6 +4089,8 @@ symbol_1_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_1
 
 zero_1_1:
@@ -3980,6 +4098,8 @@ zero_1_1:
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
 	JMP  value_1_1
 
 long_1_1:
@@ -4057,6 +4177,8 @@ symbol_1_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_2
 
 zero_1_2:
@@ -4064,6 +4186,8 @@ zero_1_2:
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
 	JMP  value_1_2
 
 long_1_2:
@@ -4141,6 +4265,8 @@ symbol_1_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
 	JMP     value_1_3
 
 zero_1_3:
@@ -4148,6 +4274,8 @@ zero_1_3:
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
 	JMP  value_1_3
 
 long_1_3:
@@ -4245,6 +4373,8 @@ symbol_2_0:
 	MOVQ    SI, 440(SP)
 	ANDQ    $-249, CX
 	MOVQ    BP, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_0
 
 zero_2_0:
@@ -4266,6 +4396,8 @@ zero_2_0:
 	MOVQ    SI, 440(SP)
 	ANDQ    $-249, CX
 	XORL    SI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_0
 
 long_2_0:
@@ -4343,6 +4475,8 @@ symbol_2_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_1
 
 zero_2_1:
@@ -4350,6 +4484,8 @@ zero_2_1:
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
+	MOVQ CX, BP
+	SHRQ $0x10, BP
 	JMP  value_2_1
 
 long_2_1:
@@ -4427,6 +4563,8 @@ symbol_2_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_2
 
 zero_2_2:
@@ -4434,6 +4572,8 @@ zero_2_2:
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
+	MOVQ CX, BP
+	SHRQ $0x10, BP
 	JMP  value_2_2
 
 long_2_2:
@@ -4511,6 +4651,8 @@ symbol_2_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
 	JMP     value_2_3
 
 zero_2_3:
@@ -4518,6 +4660,8 @@ zero_2_3:
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
+	MOVQ CX, BP
+	SHRQ $0x10, BP
 	JMP  value_2_3
 
 long_2_3:
@@ -4615,6 +4759,8 @@ symbol_3_0:
 	MOVQ    SI, 504(SP)
 	ANDQ    $-249, DX
 	MOVQ    BP, SI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
 	JMP     value_3_0
 
 zero_3_0:
@@ -4636,6 +4782,8 @@ zero_3_0:
 	MOVQ    SI, 504(SP)
 	ANDQ    $-249, DX
 	XORL    SI, SI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
 	JMP     value_3_0
 
 long_3_0:
@@ -4713,6 +4861,8 @@ symbol_3_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R11, R11
 	MOVL    DI, SI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
 	JMP     value_3_1
 
 zero_3_1:
@@ -4720,6 +4870,8 @@ zero_3_1:
 	SHLL $0x08, DI
 	ADDQ DI, DX
 	XORL SI, SI
+	MOVQ DX, BP
+	SHRQ $0x10, BP
 	JMP  value_3_1
 
 long_3_1:
@@ -4797,6 +4949,8 @@ symbol_3_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R11, R11
 	MOVL    DI, SI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
 	JMP     value_3_2
 
 zero_3_2:
@@ -4804,6 +4958,8 @@ zero_3_2:
 	SHLL $0x08, DI
 	ADDQ DI, DX
 	XORL SI, SI
+	MOVQ DX, BP
+	SHRQ $0x10, BP
 	JMP  value_3_2
 
 long_3_2:
@@ -4881,6 +5037,8 @@ symbol_3_3:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R11, R11
 	MOVL    DI, SI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
 	JMP     value_3_3
 
 zero_3_3:
@@ -4888,6 +5046,8 @@ zero_3_3:
 	SHLL $0x08, DI
 	ADDQ DI, DX
 	XORL SI, SI
+	MOVQ DX, BP
+	SHRQ $0x10, BP
 	JMP  value_3_3
 
 long_3_3:
