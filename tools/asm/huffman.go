@@ -10,7 +10,7 @@ import (
 // What imaging/jpeg/internal/entropy has in memory; kernel_amd64.go checks it.
 const (
 	// codeTable
-	codeBits                 = 12
+	codeBits                 = 11
 	tableLimits              = 4 << codeBits
 	tableFirsts              = tableLimits + 17*4
 	tableSymbols             = tableFirsts + 17*4
@@ -29,7 +29,7 @@ const (
 
 // lookups is how many times each lane looks up between two refills of its bits: a
 // refill leaves at least 56.
-const lookups = 4
+const lookups = 5
 
 func huffman(g *gen) {
 	for n := 1; n <= 4; n++ {

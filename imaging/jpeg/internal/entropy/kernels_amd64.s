@@ -51,7 +51,7 @@ loop:
 	MOVQ    SI, 312(SP)
 	ANDQ    $-249, AX
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -72,7 +72,7 @@ value_0_0:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -93,7 +93,7 @@ value_0_1:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -114,7 +114,7 @@ value_0_2:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -125,6 +125,27 @@ value_0_2:
 	ADDQ    DI, AX
 
 value_0_3:
+	MOVBLZX AH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R8, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_4
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+
+value_0_4:
 	MOVBLZX AH, DI
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
@@ -167,7 +188,7 @@ symbol_0_0:
 	JEQ     zero_0_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -206,7 +227,7 @@ symbol_0_0:
 	JMP     value_0_0
 
 zero_0_0:
-	MOVL    16788(R12), DI
+	MOVL    8596(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	MOVQ    312(SP), SI
@@ -231,20 +252,20 @@ zero_0_0:
 long_0_0:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_0
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_0
@@ -285,7 +306,7 @@ symbol_0_1:
 	JEQ     zero_0_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -303,36 +324,66 @@ symbol_0_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_1
 
 zero_0_1:
-	MOVL 16788(R12), DI
-	SHLL $0x08, DI
-	ADDQ DI, AX
-	XORL SI, SI
-	MOVQ AX, BP
-	SHRQ $0x10, BP
-	JMP  value_0_1
+	MOVL    8596(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_1
 
 long_0_1:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_1
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_1
@@ -373,7 +424,7 @@ symbol_0_2:
 	JEQ     zero_0_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -396,7 +447,7 @@ symbol_0_2:
 	JMP     value_0_2
 
 zero_0_2:
-	MOVL 16788(R12), DI
+	MOVL 8596(R12), DI
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
@@ -407,20 +458,20 @@ zero_0_2:
 long_0_2:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_2
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_2
@@ -461,7 +512,7 @@ symbol_0_3:
 	JEQ     zero_0_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -484,7 +535,7 @@ symbol_0_3:
 	JMP     value_0_3
 
 zero_0_3:
-	MOVL 16788(R12), DI
+	MOVL 8596(R12), DI
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
@@ -495,20 +546,20 @@ zero_0_3:
 long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_3
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_3
@@ -517,6 +568,94 @@ bad_0_3:
 	MOVL $0x00000001, 328(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_0_3
+
+escape_0_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_4
+
+symbol_0_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_4
+
+zero_0_4:
+	MOVL 8596(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
+	JMP  value_0_4
+
+long_0_4:
+	MOVQ R8, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_0_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_4
+	CMPL    DI, 8192(R12)(BP*4)
+	JCC     longer_0_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R12)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_4
+
+bad_0_4:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_4
 
 stop_0:
 	MOVQ    $0x00000000, 256(SP)
@@ -601,7 +740,7 @@ loop:
 	MOVQ    SI, 376(SP)
 	ANDQ    $-249, BX
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -622,7 +761,7 @@ value_0_0:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -643,7 +782,7 @@ value_1_0:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -664,7 +803,7 @@ value_0_1:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -685,7 +824,7 @@ value_1_1:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -706,7 +845,7 @@ value_0_2:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -727,7 +866,7 @@ value_1_2:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -748,7 +887,7 @@ value_0_3:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -759,6 +898,48 @@ value_0_3:
 	ADDQ    DI, BX
 
 value_1_3:
+	MOVBLZX BH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R8, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_4
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+
+value_0_4:
+	MOVBLZX AH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_4
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+
+value_1_4:
 	MOVBLZX BH, DI
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
@@ -801,7 +982,7 @@ symbol_0_0:
 	JEQ     zero_0_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -840,7 +1021,7 @@ symbol_0_0:
 	JMP     value_0_0
 
 zero_0_0:
-	MOVL    16788(R12), DI
+	MOVL    8596(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	MOVQ    312(SP), SI
@@ -865,20 +1046,20 @@ zero_0_0:
 long_0_0:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_0
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_0
@@ -919,7 +1100,7 @@ symbol_0_1:
 	JEQ     zero_0_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -937,36 +1118,66 @@ symbol_0_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_1
 
 zero_0_1:
-	MOVL 16788(R12), DI
-	SHLL $0x08, DI
-	ADDQ DI, AX
-	XORL SI, SI
-	MOVQ AX, BP
-	SHRQ $0x10, BP
-	JMP  value_0_1
+	MOVL    8596(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_1
 
 long_0_1:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_1
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_1
@@ -1007,7 +1218,7 @@ symbol_0_2:
 	JEQ     zero_0_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -1030,7 +1241,7 @@ symbol_0_2:
 	JMP     value_0_2
 
 zero_0_2:
-	MOVL 16788(R12), DI
+	MOVL 8596(R12), DI
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
@@ -1041,20 +1252,20 @@ zero_0_2:
 long_0_2:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_2
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_2
@@ -1095,7 +1306,7 @@ symbol_0_3:
 	JEQ     zero_0_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -1118,7 +1329,7 @@ symbol_0_3:
 	JMP     value_0_3
 
 zero_0_3:
-	MOVL 16788(R12), DI
+	MOVL 8596(R12), DI
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
@@ -1129,20 +1340,20 @@ zero_0_3:
 long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_3
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_3
@@ -1151,6 +1362,94 @@ bad_0_3:
 	MOVL $0x00000001, 328(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_0_3
+
+escape_0_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_4
+
+symbol_0_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_4
+
+zero_0_4:
+	MOVL 8596(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
+	JMP  value_0_4
+
+long_0_4:
+	MOVQ R8, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_0_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_4
+	CMPL    DI, 8192(R12)(BP*4)
+	JCC     longer_0_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R12)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_4
+
+bad_0_4:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_4
 
 stop_0:
 	MOVQ $0x00000000, 256(SP)
@@ -1187,7 +1486,7 @@ symbol_1_0:
 	JEQ     zero_1_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -1226,7 +1525,7 @@ symbol_1_0:
 	JMP     value_1_0
 
 zero_1_0:
-	MOVL    16788(R13), DI
+	MOVL    8596(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	MOVQ    376(SP), SI
@@ -1251,20 +1550,20 @@ zero_1_0:
 long_1_0:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_0
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_0
@@ -1305,7 +1604,7 @@ symbol_1_1:
 	JEQ     zero_1_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -1323,36 +1622,66 @@ symbol_1_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_1
 
 zero_1_1:
-	MOVL 16788(R13), DI
-	SHLL $0x08, DI
-	ADDQ DI, BX
-	XORL SI, SI
-	MOVQ BX, BP
-	SHRQ $0x10, BP
-	JMP  value_1_1
+	MOVL    8596(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	XORL    SI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	JMP     value_1_1
 
 long_1_1:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_1
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_1
@@ -1393,7 +1722,7 @@ symbol_1_2:
 	JEQ     zero_1_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -1416,7 +1745,7 @@ symbol_1_2:
 	JMP     value_1_2
 
 zero_1_2:
-	MOVL 16788(R13), DI
+	MOVL 8596(R13), DI
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
@@ -1427,20 +1756,20 @@ zero_1_2:
 long_1_2:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_2
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_2
@@ -1481,7 +1810,7 @@ symbol_1_3:
 	JEQ     zero_1_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -1504,7 +1833,7 @@ symbol_1_3:
 	JMP     value_1_3
 
 zero_1_3:
-	MOVL 16788(R13), DI
+	MOVL 8596(R13), DI
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
@@ -1515,20 +1844,20 @@ zero_1_3:
 long_1_3:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_3
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_3
@@ -1537,6 +1866,94 @@ bad_1_3:
 	MOVL $0x00000001, 392(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_1_3
+
+escape_1_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_4
+
+symbol_1_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	JMP     value_1_4
+
+zero_1_4:
+	MOVL 8596(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
+	JMP  value_1_4
+
+long_1_4:
+	MOVQ R9, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_1_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_4
+	CMPL    DI, 8192(R13)(BP*4)
+	JCC     longer_1_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R13)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_4
+
+bad_1_4:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_4
 
 stop_1:
 	MOVQ $0x00000001, 256(SP)
@@ -1651,7 +2068,7 @@ loop:
 	MOVQ    SI, 440(SP)
 	ANDQ    $-249, CX
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -1672,7 +2089,7 @@ value_0_0:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -1693,7 +2110,7 @@ value_1_0:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R10, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
@@ -1714,7 +2131,7 @@ value_2_0:
 	CMOVQNE SI, CX
 	CMOVQNE 64(BP), R14
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -1735,7 +2152,7 @@ value_0_1:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -1756,7 +2173,7 @@ value_1_1:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R10, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
@@ -1777,7 +2194,7 @@ value_2_1:
 	CMOVQNE SI, CX
 	CMOVQNE 64(BP), R14
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -1798,7 +2215,7 @@ value_0_2:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -1819,7 +2236,7 @@ value_1_2:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R10, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
@@ -1840,7 +2257,7 @@ value_2_2:
 	CMOVQNE SI, CX
 	CMOVQNE 64(BP), R14
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -1861,7 +2278,7 @@ value_0_3:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -1882,7 +2299,7 @@ value_1_3:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R10, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
@@ -1893,6 +2310,69 @@ value_1_3:
 	ADDQ    DI, CX
 
 value_2_3:
+	MOVBLZX CH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
+	MOVQ    R8, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_4
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+
+value_0_4:
+	MOVBLZX AH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_4
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+
+value_1_4:
+	MOVBLZX BH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_4
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+
+value_2_4:
 	MOVBLZX CH, DI
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
@@ -1935,7 +2415,7 @@ symbol_0_0:
 	JEQ     zero_0_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -1974,7 +2454,7 @@ symbol_0_0:
 	JMP     value_0_0
 
 zero_0_0:
-	MOVL    16788(R12), DI
+	MOVL    8596(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	MOVQ    312(SP), SI
@@ -1999,20 +2479,20 @@ zero_0_0:
 long_0_0:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_0
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_0
@@ -2053,7 +2533,7 @@ symbol_0_1:
 	JEQ     zero_0_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -2071,36 +2551,66 @@ symbol_0_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_1
 
 zero_0_1:
-	MOVL 16788(R12), DI
-	SHLL $0x08, DI
-	ADDQ DI, AX
-	XORL SI, SI
-	MOVQ AX, BP
-	SHRQ $0x10, BP
-	JMP  value_0_1
+	MOVL    8596(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_1
 
 long_0_1:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_1
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_1
@@ -2141,7 +2651,7 @@ symbol_0_2:
 	JEQ     zero_0_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -2164,7 +2674,7 @@ symbol_0_2:
 	JMP     value_0_2
 
 zero_0_2:
-	MOVL 16788(R12), DI
+	MOVL 8596(R12), DI
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
@@ -2175,20 +2685,20 @@ zero_0_2:
 long_0_2:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_2
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_2
@@ -2229,7 +2739,7 @@ symbol_0_3:
 	JEQ     zero_0_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -2252,7 +2762,7 @@ symbol_0_3:
 	JMP     value_0_3
 
 zero_0_3:
-	MOVL 16788(R12), DI
+	MOVL 8596(R12), DI
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
@@ -2263,20 +2773,20 @@ zero_0_3:
 long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_3
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_3
@@ -2285,6 +2795,94 @@ bad_0_3:
 	MOVL $0x00000001, 328(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_0_3
+
+escape_0_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_4
+
+symbol_0_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_4
+
+zero_0_4:
+	MOVL 8596(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
+	JMP  value_0_4
+
+long_0_4:
+	MOVQ R8, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_0_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_4
+	CMPL    DI, 8192(R12)(BP*4)
+	JCC     longer_0_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R12)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_4
+
+bad_0_4:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_4
 
 stop_0:
 	MOVQ $0x00000000, 256(SP)
@@ -2321,7 +2919,7 @@ symbol_1_0:
 	JEQ     zero_1_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -2360,7 +2958,7 @@ symbol_1_0:
 	JMP     value_1_0
 
 zero_1_0:
-	MOVL    16788(R13), DI
+	MOVL    8596(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	MOVQ    376(SP), SI
@@ -2385,20 +2983,20 @@ zero_1_0:
 long_1_0:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_0
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_0
@@ -2439,7 +3037,7 @@ symbol_1_1:
 	JEQ     zero_1_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -2457,36 +3055,66 @@ symbol_1_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_1
 
 zero_1_1:
-	MOVL 16788(R13), DI
-	SHLL $0x08, DI
-	ADDQ DI, BX
-	XORL SI, SI
-	MOVQ BX, BP
-	SHRQ $0x10, BP
-	JMP  value_1_1
+	MOVL    8596(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	XORL    SI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	JMP     value_1_1
 
 long_1_1:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_1
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_1
@@ -2527,7 +3155,7 @@ symbol_1_2:
 	JEQ     zero_1_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -2550,7 +3178,7 @@ symbol_1_2:
 	JMP     value_1_2
 
 zero_1_2:
-	MOVL 16788(R13), DI
+	MOVL 8596(R13), DI
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
@@ -2561,20 +3189,20 @@ zero_1_2:
 long_1_2:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_2
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_2
@@ -2615,7 +3243,7 @@ symbol_1_3:
 	JEQ     zero_1_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -2638,7 +3266,7 @@ symbol_1_3:
 	JMP     value_1_3
 
 zero_1_3:
-	MOVL 16788(R13), DI
+	MOVL 8596(R13), DI
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
@@ -2649,20 +3277,20 @@ zero_1_3:
 long_1_3:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_3
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_3
@@ -2671,6 +3299,94 @@ bad_1_3:
 	MOVL $0x00000001, 392(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_1_3
+
+escape_1_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_4
+
+symbol_1_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	JMP     value_1_4
+
+zero_1_4:
+	MOVL 8596(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
+	JMP  value_1_4
+
+long_1_4:
+	MOVQ R9, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_1_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_4
+	CMPL    DI, 8192(R13)(BP*4)
+	JCC     longer_1_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R13)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_4
+
+bad_1_4:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_4
 
 stop_1:
 	MOVQ $0x00000001, 256(SP)
@@ -2707,7 +3423,7 @@ symbol_2_0:
 	JEQ     zero_2_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R14), DI
+	ADDL    8592(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	ANDL    $0x0000000f, SI
@@ -2746,7 +3462,7 @@ symbol_2_0:
 	JMP     value_2_0
 
 zero_2_0:
-	MOVL    16788(R14), DI
+	MOVL    8596(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	MOVQ    440(SP), SI
@@ -2771,20 +3487,20 @@ zero_2_0:
 long_2_0:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_2_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_2_0
-	CMPL    DI, 16384(R14)(BP*4)
+	CMPL    DI, 8192(R14)(BP*4)
 	JCC     longer_2_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R14)(BP*4), DI
+	ADDL    8260(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R14)(DI*1), SI
+	MOVBLZX 8328(R14)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_2_0
@@ -2825,7 +3541,7 @@ symbol_2_1:
 	JEQ     zero_2_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R14), DI
+	ADDL    8592(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	ANDL    $0x0000000f, SI
@@ -2843,36 +3559,66 @@ symbol_2_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
 	JMP     value_2_1
 
 zero_2_1:
-	MOVL 16788(R14), DI
-	SHLL $0x08, DI
-	ADDQ DI, CX
-	XORL SI, SI
-	MOVQ CX, BP
-	SHRQ $0x10, BP
-	JMP  value_2_1
+	MOVL    8596(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	XORL    SI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	JMP     value_2_1
 
 long_2_1:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_2_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_2_1
-	CMPL    DI, 16384(R14)(BP*4)
+	CMPL    DI, 8192(R14)(BP*4)
 	JCC     longer_2_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R14)(BP*4), DI
+	ADDL    8260(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R14)(DI*1), SI
+	MOVBLZX 8328(R14)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_2_1
@@ -2913,7 +3659,7 @@ symbol_2_2:
 	JEQ     zero_2_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R14), DI
+	ADDL    8592(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	ANDL    $0x0000000f, SI
@@ -2936,7 +3682,7 @@ symbol_2_2:
 	JMP     value_2_2
 
 zero_2_2:
-	MOVL 16788(R14), DI
+	MOVL 8596(R14), DI
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
@@ -2947,20 +3693,20 @@ zero_2_2:
 long_2_2:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_2_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_2_2
-	CMPL    DI, 16384(R14)(BP*4)
+	CMPL    DI, 8192(R14)(BP*4)
 	JCC     longer_2_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R14)(BP*4), DI
+	ADDL    8260(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R14)(DI*1), SI
+	MOVBLZX 8328(R14)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_2_2
@@ -3001,7 +3747,7 @@ symbol_2_3:
 	JEQ     zero_2_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R14), DI
+	ADDL    8592(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	ANDL    $0x0000000f, SI
@@ -3024,7 +3770,7 @@ symbol_2_3:
 	JMP     value_2_3
 
 zero_2_3:
-	MOVL 16788(R14), DI
+	MOVL 8596(R14), DI
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
@@ -3035,20 +3781,20 @@ zero_2_3:
 long_2_3:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_2_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_2_3
-	CMPL    DI, 16384(R14)(BP*4)
+	CMPL    DI, 8192(R14)(BP*4)
 	JCC     longer_2_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R14)(BP*4), DI
+	ADDL    8260(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R14)(DI*1), SI
+	MOVBLZX 8328(R14)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_2_3
@@ -3057,6 +3803,94 @@ bad_2_3:
 	MOVL $0x00000001, 456(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_2_3
+
+escape_2_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_4
+
+symbol_2_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	JMP     value_2_4
+
+zero_2_4:
+	MOVL 8596(R14), DI
+	SHLL $0x08, DI
+	ADDQ DI, CX
+	XORL SI, SI
+	MOVQ CX, BP
+	SHRQ $0x10, BP
+	JMP  value_2_4
+
+long_2_4:
+	MOVQ R10, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_2_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_4
+	CMPL    DI, 8192(R14)(BP*4)
+	JCC     longer_2_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R14)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_4
+
+bad_2_4:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_4
 
 stop_2:
 	MOVQ $0x00000002, 256(SP)
@@ -3199,7 +4033,7 @@ loop:
 	MOVQ    SI, 504(SP)
 	ANDQ    $-249, DX
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -3220,7 +4054,7 @@ value_0_0:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -3241,7 +4075,7 @@ value_1_0:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R10, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
@@ -3262,7 +4096,7 @@ value_2_0:
 	CMOVQNE SI, CX
 	CMOVQNE 64(BP), R14
 	MOVQ    R11, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R15)(SI*4), DI
 	MOVWLZX 2(R15)(SI*4), SI
 	TESTB   DI, DI
@@ -3283,7 +4117,7 @@ value_3_0:
 	CMOVQNE SI, DX
 	CMOVQNE 64(BP), R15
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -3304,7 +4138,7 @@ value_0_1:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -3325,7 +4159,7 @@ value_1_1:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R10, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
@@ -3346,7 +4180,7 @@ value_2_1:
 	CMOVQNE SI, CX
 	CMOVQNE 64(BP), R14
 	MOVQ    R11, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R15)(SI*4), DI
 	MOVWLZX 2(R15)(SI*4), SI
 	TESTB   DI, DI
@@ -3367,7 +4201,7 @@ value_3_1:
 	CMOVQNE SI, DX
 	CMOVQNE 64(BP), R15
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -3388,7 +4222,7 @@ value_0_2:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -3409,7 +4243,7 @@ value_1_2:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R10, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
@@ -3430,7 +4264,7 @@ value_2_2:
 	CMOVQNE SI, CX
 	CMOVQNE 64(BP), R14
 	MOVQ    R11, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R15)(SI*4), DI
 	MOVWLZX 2(R15)(SI*4), SI
 	TESTB   DI, DI
@@ -3451,7 +4285,7 @@ value_3_2:
 	CMOVQNE SI, DX
 	CMOVQNE 64(BP), R15
 	MOVQ    R8, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
 	TESTB   DI, DI
@@ -3472,7 +4306,7 @@ value_0_3:
 	CMOVQNE SI, AX
 	CMOVQNE 64(BP), R12
 	MOVQ    R9, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
 	TESTB   DI, DI
@@ -3493,7 +4327,7 @@ value_1_3:
 	CMOVQNE SI, BX
 	CMOVQNE 64(BP), R13
 	MOVQ    R10, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
 	TESTB   DI, DI
@@ -3514,7 +4348,7 @@ value_2_3:
 	CMOVQNE SI, CX
 	CMOVQNE 64(BP), R14
 	MOVQ    R11, SI
-	SHRQ    $0x34, SI
+	SHRQ    $0x35, SI
 	MOVWLZX (R15)(SI*4), DI
 	MOVWLZX 2(R15)(SI*4), SI
 	TESTB   DI, DI
@@ -3525,6 +4359,90 @@ value_2_3:
 	ADDQ    DI, DX
 
 value_3_3:
+	MOVBLZX DH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    DX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, DX
+	CMOVQNE SI, DX
+	CMOVQNE 64(BP), R15
+	MOVQ    R8, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R12)(SI*4), DI
+	MOVWLZX 2(R12)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_0_4
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+
+value_0_4:
+	MOVBLZX AH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    AX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, AX
+	CMOVQNE SI, AX
+	CMOVQNE 64(BP), R12
+	MOVQ    R9, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R13)(SI*4), DI
+	MOVWLZX 2(R13)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_1_4
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+
+value_1_4:
+	MOVBLZX BH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    BX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, BX
+	CMOVQNE SI, BX
+	CMOVQNE 64(BP), R13
+	MOVQ    R10, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R14)(SI*4), DI
+	MOVWLZX 2(R14)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_2_4
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+
+value_2_4:
+	MOVBLZX CH, DI
+	MOVBLZX (SP)(DI*1), DI
+	MOVW    SI, -80(BP)(DI*2)
+	MOVQ    CX, SI
+	ANDQ    $-65281, SI
+	LEAQ    5243136(SI), SI
+	TESTL   $0x0000c000, CX
+	CMOVQNE SI, CX
+	CMOVQNE 64(BP), R14
+	MOVQ    R11, SI
+	SHRQ    $0x35, SI
+	MOVWLZX (R15)(SI*4), DI
+	MOVWLZX 2(R15)(SI*4), SI
+	TESTB   DI, DI
+	JMI     escape_3_4
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+
+value_3_4:
 	MOVBLZX DH, DI
 	MOVBLZX (SP)(DI*1), DI
 	MOVW    SI, -80(BP)(DI*2)
@@ -3567,7 +4485,7 @@ symbol_0_0:
 	JEQ     zero_0_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -3606,7 +4524,7 @@ symbol_0_0:
 	JMP     value_0_0
 
 zero_0_0:
-	MOVL    16788(R12), DI
+	MOVL    8596(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	MOVQ    312(SP), SI
@@ -3631,20 +4549,20 @@ zero_0_0:
 long_0_0:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_0
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_0
@@ -3685,7 +4603,7 @@ symbol_0_1:
 	JEQ     zero_0_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -3703,36 +4621,66 @@ symbol_0_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_1
 
 zero_0_1:
-	MOVL 16788(R12), DI
-	SHLL $0x08, DI
-	ADDQ DI, AX
-	XORL SI, SI
-	MOVQ AX, BP
-	SHRQ $0x10, BP
-	JMP  value_0_1
+	MOVL    8596(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_1
 
 long_0_1:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_1
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_1
@@ -3773,7 +4721,7 @@ symbol_0_2:
 	JEQ     zero_0_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -3796,7 +4744,7 @@ symbol_0_2:
 	JMP     value_0_2
 
 zero_0_2:
-	MOVL 16788(R12), DI
+	MOVL 8596(R12), DI
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
@@ -3807,20 +4755,20 @@ zero_0_2:
 long_0_2:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_2
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_2
@@ -3861,7 +4809,7 @@ symbol_0_3:
 	JEQ     zero_0_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R12), DI
+	ADDL    8592(R12), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, AX
 	ANDL    $0x0000000f, SI
@@ -3884,7 +4832,7 @@ symbol_0_3:
 	JMP     value_0_3
 
 zero_0_3:
-	MOVL 16788(R12), DI
+	MOVL 8596(R12), DI
 	SHLL $0x08, DI
 	ADDQ DI, AX
 	XORL SI, SI
@@ -3895,20 +4843,20 @@ zero_0_3:
 long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_0_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_0_3
-	CMPL    DI, 16384(R12)(BP*4)
+	CMPL    DI, 8192(R12)(BP*4)
 	JCC     longer_0_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R12)(BP*4), DI
+	ADDL    8260(R12)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R12)(DI*1), SI
+	MOVBLZX 8328(R12)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_0_3
@@ -3917,6 +4865,94 @@ bad_0_3:
 	MOVL $0x00000001, 328(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_0_3
+
+escape_0_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_0
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVBLZX AL, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-249, AX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_0_4
+
+symbol_0_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R8, R8
+	ADDQ    DI, AX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_0_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, AX
+	MOVQ    R8, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R8, R8
+	CMOVQPL BP, DI
+	SHLXQ   SI, R8, R8
+	MOVL    DI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_4
+
+zero_0_4:
+	MOVL 8596(R12), DI
+	SHLL $0x08, DI
+	ADDQ DI, AX
+	XORL SI, SI
+	MOVQ AX, BP
+	SHRQ $0x10, BP
+	JMP  value_0_4
+
+long_0_4:
+	MOVQ R8, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_0_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_0_4
+	CMPL    DI, 8192(R12)(BP*4)
+	JCC     longer_0_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R12)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R12)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_0_4
+
+bad_0_4:
+	MOVL $0x00000001, 328(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_0_4
 
 stop_0:
 	MOVQ $0x00000000, 256(SP)
@@ -3953,7 +4989,7 @@ symbol_1_0:
 	JEQ     zero_1_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -3992,7 +5028,7 @@ symbol_1_0:
 	JMP     value_1_0
 
 zero_1_0:
-	MOVL    16788(R13), DI
+	MOVL    8596(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	MOVQ    376(SP), SI
@@ -4017,20 +5053,20 @@ zero_1_0:
 long_1_0:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_0
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_0
@@ -4071,7 +5107,7 @@ symbol_1_1:
 	JEQ     zero_1_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -4089,36 +5125,66 @@ symbol_1_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_1
 
 zero_1_1:
-	MOVL 16788(R13), DI
-	SHLL $0x08, DI
-	ADDQ DI, BX
-	XORL SI, SI
-	MOVQ BX, BP
-	SHRQ $0x10, BP
-	JMP  value_1_1
+	MOVL    8596(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	XORL    SI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	JMP     value_1_1
 
 long_1_1:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_1
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_1
@@ -4159,7 +5225,7 @@ symbol_1_2:
 	JEQ     zero_1_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -4182,7 +5248,7 @@ symbol_1_2:
 	JMP     value_1_2
 
 zero_1_2:
-	MOVL 16788(R13), DI
+	MOVL 8596(R13), DI
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
@@ -4193,20 +5259,20 @@ zero_1_2:
 long_1_2:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_2
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_2
@@ -4247,7 +5313,7 @@ symbol_1_3:
 	JEQ     zero_1_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R13), DI
+	ADDL    8592(R13), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, BX
 	ANDL    $0x0000000f, SI
@@ -4270,7 +5336,7 @@ symbol_1_3:
 	JMP     value_1_3
 
 zero_1_3:
-	MOVL 16788(R13), DI
+	MOVL 8596(R13), DI
 	SHLL $0x08, DI
 	ADDQ DI, BX
 	XORL SI, SI
@@ -4281,20 +5347,20 @@ zero_1_3:
 long_1_3:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_1_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_1_3
-	CMPL    DI, 16384(R13)(BP*4)
+	CMPL    DI, 8192(R13)(BP*4)
 	JCC     longer_1_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R13)(BP*4), DI
+	ADDL    8260(R13)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R13)(DI*1), SI
+	MOVBLZX 8328(R13)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_1_3
@@ -4303,6 +5369,94 @@ bad_1_3:
 	MOVL $0x00000001, 392(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_1_3
+
+escape_1_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_1
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVBLZX BL, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-249, BX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_1_4
+
+symbol_1_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R9, R9
+	ADDQ    DI, BX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_1_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, BX
+	MOVQ    R9, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R9, R9
+	CMOVQPL BP, DI
+	SHLXQ   SI, R9, R9
+	MOVL    DI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	JMP     value_1_4
+
+zero_1_4:
+	MOVL 8596(R13), DI
+	SHLL $0x08, DI
+	ADDQ DI, BX
+	XORL SI, SI
+	MOVQ BX, BP
+	SHRQ $0x10, BP
+	JMP  value_1_4
+
+long_1_4:
+	MOVQ R9, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_1_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_1_4
+	CMPL    DI, 8192(R13)(BP*4)
+	JCC     longer_1_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R13)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R13)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_1_4
+
+bad_1_4:
+	MOVL $0x00000001, 392(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_1_4
 
 stop_1:
 	MOVQ $0x00000001, 256(SP)
@@ -4339,7 +5493,7 @@ symbol_2_0:
 	JEQ     zero_2_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R14), DI
+	ADDL    8592(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	ANDL    $0x0000000f, SI
@@ -4378,7 +5532,7 @@ symbol_2_0:
 	JMP     value_2_0
 
 zero_2_0:
-	MOVL    16788(R14), DI
+	MOVL    8596(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	MOVQ    440(SP), SI
@@ -4403,20 +5557,20 @@ zero_2_0:
 long_2_0:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_2_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_2_0
-	CMPL    DI, 16384(R14)(BP*4)
+	CMPL    DI, 8192(R14)(BP*4)
 	JCC     longer_2_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R14)(BP*4), DI
+	ADDL    8260(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R14)(DI*1), SI
+	MOVBLZX 8328(R14)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_2_0
@@ -4457,7 +5611,7 @@ symbol_2_1:
 	JEQ     zero_2_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R14), DI
+	ADDL    8592(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	ANDL    $0x0000000f, SI
@@ -4475,36 +5629,66 @@ symbol_2_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
 	JMP     value_2_1
 
 zero_2_1:
-	MOVL 16788(R14), DI
-	SHLL $0x08, DI
-	ADDQ DI, CX
-	XORL SI, SI
-	MOVQ CX, BP
-	SHRQ $0x10, BP
-	JMP  value_2_1
+	MOVL    8596(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	XORL    SI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	JMP     value_2_1
 
 long_2_1:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_2_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_2_1
-	CMPL    DI, 16384(R14)(BP*4)
+	CMPL    DI, 8192(R14)(BP*4)
 	JCC     longer_2_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R14)(BP*4), DI
+	ADDL    8260(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R14)(DI*1), SI
+	MOVBLZX 8328(R14)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_2_1
@@ -4545,7 +5729,7 @@ symbol_2_2:
 	JEQ     zero_2_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R14), DI
+	ADDL    8592(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	ANDL    $0x0000000f, SI
@@ -4568,7 +5752,7 @@ symbol_2_2:
 	JMP     value_2_2
 
 zero_2_2:
-	MOVL 16788(R14), DI
+	MOVL 8596(R14), DI
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
@@ -4579,20 +5763,20 @@ zero_2_2:
 long_2_2:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_2_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_2_2
-	CMPL    DI, 16384(R14)(BP*4)
+	CMPL    DI, 8192(R14)(BP*4)
 	JCC     longer_2_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R14)(BP*4), DI
+	ADDL    8260(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R14)(DI*1), SI
+	MOVBLZX 8328(R14)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_2_2
@@ -4633,7 +5817,7 @@ symbol_2_3:
 	JEQ     zero_2_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R14), DI
+	ADDL    8592(R14), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, CX
 	ANDL    $0x0000000f, SI
@@ -4656,7 +5840,7 @@ symbol_2_3:
 	JMP     value_2_3
 
 zero_2_3:
-	MOVL 16788(R14), DI
+	MOVL 8596(R14), DI
 	SHLL $0x08, DI
 	ADDQ DI, CX
 	XORL SI, SI
@@ -4667,20 +5851,20 @@ zero_2_3:
 long_2_3:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_2_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_2_3
-	CMPL    DI, 16384(R14)(BP*4)
+	CMPL    DI, 8192(R14)(BP*4)
 	JCC     longer_2_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R14)(BP*4), DI
+	ADDL    8260(R14)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R14)(DI*1), SI
+	MOVBLZX 8328(R14)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_2_3
@@ -4689,6 +5873,94 @@ bad_2_3:
 	MOVL $0x00000001, 456(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_2_3
+
+escape_2_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_2
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVBLZX CL, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-249, CX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_2_4
+
+symbol_2_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R10, R10
+	ADDQ    DI, CX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_2_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, CX
+	MOVQ    R10, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R10, R10
+	CMOVQPL BP, DI
+	SHLXQ   SI, R10, R10
+	MOVL    DI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	JMP     value_2_4
+
+zero_2_4:
+	MOVL 8596(R14), DI
+	SHLL $0x08, DI
+	ADDQ DI, CX
+	XORL SI, SI
+	MOVQ CX, BP
+	SHRQ $0x10, BP
+	JMP  value_2_4
+
+long_2_4:
+	MOVQ R10, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_2_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_2_4
+	CMPL    DI, 8192(R14)(BP*4)
+	JCC     longer_2_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R14)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R14)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_2_4
+
+bad_2_4:
+	MOVL $0x00000001, 456(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_2_4
 
 stop_2:
 	MOVQ $0x00000002, 256(SP)
@@ -4725,7 +5997,7 @@ symbol_3_0:
 	JEQ     zero_3_0
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R15), DI
+	ADDL    8592(R15), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, DX
 	ANDL    $0x0000000f, SI
@@ -4764,7 +6036,7 @@ symbol_3_0:
 	JMP     value_3_0
 
 zero_3_0:
-	MOVL    16788(R15), DI
+	MOVL    8596(R15), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, DX
 	MOVQ    504(SP), SI
@@ -4789,20 +6061,20 @@ zero_3_0:
 long_3_0:
 	MOVQ R11, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_3_0:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_3_0
-	CMPL    DI, 16384(R15)(BP*4)
+	CMPL    DI, 8192(R15)(BP*4)
 	JCC     longer_3_0
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R15)(BP*4), DI
+	ADDL    8260(R15)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R15)(DI*1), SI
+	MOVBLZX 8328(R15)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_3_0
@@ -4843,7 +6115,7 @@ symbol_3_1:
 	JEQ     zero_3_1
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R15), DI
+	ADDL    8592(R15), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, DX
 	ANDL    $0x0000000f, SI
@@ -4861,36 +6133,66 @@ symbol_3_1:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R11, R11
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	MOVQ    BP, SI
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
 	JMP     value_3_1
 
 zero_3_1:
-	MOVL 16788(R15), DI
-	SHLL $0x08, DI
-	ADDQ DI, DX
-	XORL SI, SI
-	MOVQ DX, BP
-	SHRQ $0x10, BP
-	JMP  value_3_1
+	MOVL    8596(R15), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, DX
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	XORL    SI, SI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
+	JMP     value_3_1
 
 long_3_1:
 	MOVQ R11, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_3_1:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_3_1
-	CMPL    DI, 16384(R15)(BP*4)
+	CMPL    DI, 8192(R15)(BP*4)
 	JCC     longer_3_1
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R15)(BP*4), DI
+	ADDL    8260(R15)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R15)(DI*1), SI
+	MOVBLZX 8328(R15)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_3_1
@@ -4931,7 +6233,7 @@ symbol_3_2:
 	JEQ     zero_3_2
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R15), DI
+	ADDL    8592(R15), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, DX
 	ANDL    $0x0000000f, SI
@@ -4954,7 +6256,7 @@ symbol_3_2:
 	JMP     value_3_2
 
 zero_3_2:
-	MOVL 16788(R15), DI
+	MOVL 8596(R15), DI
 	SHLL $0x08, DI
 	ADDQ DI, DX
 	XORL SI, SI
@@ -4965,20 +6267,20 @@ zero_3_2:
 long_3_2:
 	MOVQ R11, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_3_2:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_3_2
-	CMPL    DI, 16384(R15)(BP*4)
+	CMPL    DI, 8192(R15)(BP*4)
 	JCC     longer_3_2
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R15)(BP*4), DI
+	ADDL    8260(R15)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R15)(DI*1), SI
+	MOVBLZX 8328(R15)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_3_2
@@ -5019,7 +6321,7 @@ symbol_3_3:
 	JEQ     zero_3_3
 	MOVL    SI, DI
 	SHRL    $0x04, DI
-	ADDL    16784(R15), DI
+	ADDL    8592(R15), DI
 	SHLL    $0x08, DI
 	ADDQ    DI, DX
 	ANDL    $0x0000000f, SI
@@ -5042,7 +6344,7 @@ symbol_3_3:
 	JMP     value_3_3
 
 zero_3_3:
-	MOVL 16788(R15), DI
+	MOVL 8596(R15), DI
 	SHLL $0x08, DI
 	ADDQ DI, DX
 	XORL SI, SI
@@ -5053,20 +6355,20 @@ zero_3_3:
 long_3_3:
 	MOVQ R11, DI
 	SHRQ $0x30, DI
-	MOVL $0x0000000c, BP
+	MOVL $0x0000000b, BP
 
 longer_3_3:
 	INCL    BP
 	CMPL    BP, $0x11
 	JEQ     bad_3_3
-	CMPL    DI, 16384(R15)(BP*4)
+	CMPL    DI, 8192(R15)(BP*4)
 	JCC     longer_3_3
 	MOVL    $0x00000010, SI
 	SUBL    BP, SI
 	SHRXL   SI, DI, DI
-	ADDL    16452(R15)(BP*4), DI
+	ADDL    8260(R15)(BP*4), DI
 	ANDL    $0x000000ff, DI
-	MOVBLZX 16520(R15)(DI*1), SI
+	MOVBLZX 8328(R15)(DI*1), SI
 	SHLL    $0x08, BP
 	ORL     BP, SI
 	JMP     symbol_3_3
@@ -5075,6 +6377,94 @@ bad_3_3:
 	MOVL $0x00000001, 520(SP)
 	MOVL $0x00001100, SI
 	JMP  symbol_3_3
+
+escape_3_4:
+	TESTL   $0x00000100, DI
+	JNE     stop_3
+	MOVQ    SI, BP
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVBLZX DL, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-249, DX
+	MOVQ    BP, SI
+	TESTL   SI, SI
+	JEQ     long_3_4
+
+symbol_3_4:
+	MOVL    SI, DI
+	SHRL    $0x08, DI
+	SHLXQ   DI, R11, R11
+	ADDQ    DI, DX
+	ANDL    $0x000000ff, SI
+	JEQ     zero_3_4
+	MOVL    SI, DI
+	SHRL    $0x04, DI
+	ADDL    8592(R15), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, DX
+	ANDL    $0x0000000f, SI
+	ADDQ    SI, DX
+	MOVQ    R11, DI
+	SHRQ    $0x01, DI
+	MOVL    SI, BP
+	XORL    $0x3f, BP
+	SHRXQ   BP, DI, DI
+	MOVQ    $-1, BP
+	SHLXQ   SI, BP, BP
+	INCQ    BP
+	ADDQ    DI, BP
+	TESTQ   R11, R11
+	CMOVQPL BP, DI
+	SHLXQ   SI, R11, R11
+	MOVL    DI, SI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
+	JMP     value_3_4
+
+zero_3_4:
+	MOVL 8596(R15), DI
+	SHLL $0x08, DI
+	ADDQ DI, DX
+	XORL SI, SI
+	MOVQ DX, BP
+	SHRQ $0x10, BP
+	JMP  value_3_4
+
+long_3_4:
+	MOVQ R11, DI
+	SHRQ $0x30, DI
+	MOVL $0x0000000b, BP
+
+longer_3_4:
+	INCL    BP
+	CMPL    BP, $0x11
+	JEQ     bad_3_4
+	CMPL    DI, 8192(R15)(BP*4)
+	JCC     longer_3_4
+	MOVL    $0x00000010, SI
+	SUBL    BP, SI
+	SHRXL   SI, DI, DI
+	ADDL    8260(R15)(BP*4), DI
+	ANDL    $0x000000ff, DI
+	MOVBLZX 8328(R15)(DI*1), SI
+	SHLL    $0x08, BP
+	ORL     BP, SI
+	JMP     symbol_3_4
+
+bad_3_4:
+	MOVL $0x00000001, 520(SP)
+	MOVL $0x00001100, SI
+	JMP  symbol_3_4
 
 stop_3:
 	MOVQ $0x00000003, 256(SP)

@@ -101,8 +101,8 @@ func (t *symbolTable) symbol(x uint64) (length uint, symbol uint) {
 
 // codeBits is the number of bits that a codeTable looks up: more make the tables
 // fall out of the first-level cache, fewer find fewer values together with their
-// codes.
-const codeBits = 12
+// codes (of photographs, 3.4% are longer). Of 56 bits, five look-ups are certain.
+const codeBits = 11
 
 // codeTable decodes the coefficients of sequential scans, the code and the value
 // behind it in one look-up. An entry is
