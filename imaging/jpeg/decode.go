@@ -111,6 +111,13 @@ type Job struct {
 	// are filled in. With a Width of 0 the Target has the region's dimensions.
 	Task resize.Task
 
+	// Find, if it is not nil, takes the file's seek points in place of pixels: those of
+	// each row of MCUs, and where FindEvery is not 0, further ones every so many MCUs,
+	// as Decoder.MakeSeek says. What it held is overwritten, its memory used again; it
+	// is of no use where Err is not nil. Options, Seek and Points play no part.
+	Find      *Seek
+	FindEvery int
+
 	// SeekErr says why the file was decoded without its seek points: they make no
 	// sense, or they were found to be those of another file. It is nil where they were
 	// of use, and where there are none. It is no fault of the pixels.
@@ -299,10 +306,13 @@ func (s *slot) damage() error {
 // the job's are used.
 func (s *slot) begin(points *entropy.Seek) error {
 	j := s.job
+	e := &s.entropy
+	if j.Find != nil {
+		return s.find()
+	}
 	if err := j.Validate(); err != nil {
 		return err
 	}
-	e := &s.entropy
 	if err := e.ReadHeader(j.Data); err != nil {
 		return err
 	}
@@ -340,6 +350,18 @@ func (s *slot) begin(points *entropy.Seek) error {
 		points = s.entries()
 	}
 	return e.Begin(w, points)
+}
+
+// find begins to find the file's seek points.
+func (s *slot) find() error {
+	j := s.job
+	if s.turn = 1; j.FindEvery < 0 {
+		return fmt.Errorf("jpeg: seek points every %d MCUs", j.FindEvery)
+	}
+	if err := s.entropy.ReadHeader(j.Data); err != nil {
+		return err
+	}
+	return s.entropy.BeginSeek(&j.Find.points, j.FindEvery)
 }
 
 // entries are the job's seek points; nil for none that are of use.

@@ -1,8 +1,6 @@
 package jpeg
 
 import (
-	"fmt"
-
 	"shardify/imaging/jpeg/internal/entropy"
 )
 
@@ -22,20 +20,17 @@ type Seek struct{ points entropy.Seek }
 // files of one component MCUs are blocks.
 //
 // A file that has several scans, as progressive ones do, has none: the error is an
-// *UnsupportedError. Nor has one with any damage.
+// *UnsupportedError. Nor has one with any damage. Of many files, find them with
+// [Job.Find], several at a time: that takes little more than half the time.
 func (d *Decoder) MakeSeek(data []byte, every int) (*Seek, error) {
-	if every < 0 {
-		return nil, fmt.Errorf("jpeg: seek points every %d MCUs", every)
-	}
-	e := &d.first().entropy
-	if err := e.ReadHeader(data); err != nil {
+	s := new(Seek)
+	d.one[0] = Job{Data: data, Find: s, FindEvery: every}
+	d.DecodeAll(d.one[:])
+	err := d.one[0].Err
+	if d.one[0] = (Job{}); err != nil {
 		return nil, err
 	}
-	s, err := e.MakeSeek(every)
-	if err != nil {
-		return nil, err
-	}
-	return &Seek{*s}, nil
+	return s, nil
 }
 
 // Append appends the points to b in the form that ParseSeek reads.

@@ -47,6 +47,7 @@ type Decoder struct {
 	given   int // the next row to give out
 	busy    bool
 	found   Seek // markers' memory
+	survey  survey
 
 	// Of several scans: visits of blocks that are still allowed.
 	work int64
@@ -67,7 +68,7 @@ func (d *Decoder) Begin(w blocks.Window, seek *Seek) error {
 	if err := d.Supported(); err != nil {
 		return err
 	}
-	d.window, d.several, d.entries = w, d.multi(), nil
+	d.window, d.several, d.entries, d.survey = w, d.multi(), nil, survey{}
 	d.opened, d.given, d.busy = w.Y0, w.Y0, false
 	if d.several {
 		return d.whole(w)
@@ -115,7 +116,9 @@ func (d *Decoder) take() *strand {
 			return nil
 		}
 		d.busy = true
-		d.main.place(&d.strip, 0)
+		if d.survey.seek == nil {
+			d.main.place(&d.strip, 0)
+		}
 		return &d.main
 	}
 	if d.opened == d.window.Y1 || d.opened-d.given == rows {
@@ -133,6 +136,9 @@ func (d *Decoder) take() *strand {
 // more prepares the next part of a strand. It returns false if there is none; what
 // the strand has finished then goes to g's source.
 func (d *Decoder) more(t *strand, g *Group, file int) (bool, error) {
+	if d.survey.seek != nil {
+		return d.explore(t)
+	}
 	for {
 		if t.next(d.stop(t.row)) {
 			return true, nil

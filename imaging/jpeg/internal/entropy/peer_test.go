@@ -219,7 +219,7 @@ func prepare(t testing.TB, every int) (files [][]byte, seeks []*Seek) {
 		if err := d.ReadHeader(data); err != nil {
 			t.Fatal(err)
 		}
-		seek, err := d.MakeSeek(every)
+		seek, err := makeSeek(&d, every)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"shardify/imaging/jpeg/internal/blocks"
 )
 
 // Seek has the points at which a file's entropy-coded data can be entered: of every
@@ -43,65 +45,95 @@ func (d *Decoder) Seekable() error {
 	return nil
 }
 
-// MakeSeek decodes a file whose header has been read, to find its seek points: of
-// every row of MCUs the beginning, and further ones every so many MCUs, where that
-// is not 0. A file with any damage has none, which is an error.
-func (d *Decoder) MakeSeek(every int) (*Seek, error) {
-	if err := d.Seekable(); err != nil {
-		return nil, err
-	}
-	if err := d.sequential(); err != nil {
-		return nil, err
-	}
-	s := &Seek{every: every, comps: d.Frame.N}
-	s.wide, s.high = d.mcus()
-	t := &d.main
-	t.start(d)
-	d.window.X0, d.window.Y0, d.window.X1, d.window.Y1 = 0, s.high, s.wide, s.high
-	d.entries = nil
-	step := every
-	if step == 0 {
-		step = s.wide
-	}
-	s.points = make([]point, 0, s.per()*s.high)
-	segment, clean, raw := -1, 0, 0
-	for y := range s.high {
-		t.row, t.column = y, 0
-		for x := 0; x < s.wide; x += step {
-			if d.Restart > 0 && t.left == 0 {
-				t.restart()
-			}
-			if t.segment != segment {
-				segment, clean, raw = t.segment, 0, t.segment
-			}
-			t.s.peek() // leaves less than 8 bits in used
-			raw += stuffed(d.Data[raw:], t.s.p-clean)
-			clean = t.s.p
-			p := point{byte: raw, bit: uint8(t.s.used)}
-			for c := range s.comps {
-				v := t.s.pred[c]
-				if v != int32(int16(v)) {
-					return nil, d.malformed(raw, "a DC coefficient is out of range")
-				}
-				p.pred[c] = int16(v)
-			}
-			s.points = append(s.points, p)
-			t.decode(min(x+step, s.wide))
-			if d.Count > 0 {
-				return nil, d.noPoints()
-			}
-		}
-	}
-	t.end()
-	d.trailer()
-	if d.Count > 0 {
-		return nil, d.noPoints()
-	}
-	return s, nil
+// maxPoints bounds a file's seek points, which take 24 bytes each in memory: a hundred
+// times as many as a photograph of 100 megapixels has of its rows.
+const maxPoints = 1 << 22
+
+// survey is a strand's way through a file whose seek points are wanted.
+type survey struct {
+	seek *Seek
+	step int // MCUs from point to point
+	// Of the place up to which bytes were counted: the segment, and how many bytes of
+	// it there are before the place without stuffing, and of the file.
+	segment, clean, raw int
 }
 
-func (d *Decoder) noPoints() error {
-	return fmt.Errorf("jpeg: a damaged file has no seek points: %v", d.First)
+// BeginSeek starts to decode a file whose header has been read to find its seek points,
+// which are in s when the file has ended: of every row of MCUs the beginning, and where
+// every is not 0, further ones every so many MCUs. There are no strips. A file with any
+// damage has no points, which is an error. s may have memory of other ones before.
+func (d *Decoder) BeginSeek(s *Seek, every int) error {
+	if err := d.Seekable(); err != nil {
+		return err
+	}
+	wide, high := d.mcus()
+	*s = Seek{every: every, wide: wide, high: high, comps: d.Frame.N, points: s.points[:0]}
+	if s.per() > maxPoints/high {
+		return unsupported(fmt.Sprintf("more than %d seek points", maxPoints))
+	}
+	if err := d.sequential(); err != nil {
+		return err
+	}
+	d.several, d.entries, d.busy = false, nil, false
+	d.opened, d.given = 0, 0
+	d.window = blocks.Window{X1: wide, Y0: high, Y1: high}
+	d.survey = survey{seek: s, step: every, segment: -1}
+	if every == 0 {
+		d.survey.step = wide
+	}
+	d.main.start(d)
+	return nil
+}
+
+// explore notes the points that a strand comes by, and prepares its next part. It
+// returns false if the file has ended.
+func (d *Decoder) explore(t *strand) (bool, error) {
+	v := &d.survey
+	for {
+		if t.column == t.wide {
+			t.row, t.column = t.row+1, 0
+		}
+		if t.row == v.seek.high {
+			t.end()
+			d.trailer()
+		} else if d.Count == 0 && t.column%v.step == 0 {
+			if err := v.note(t); err != nil {
+				return false, err
+			}
+		}
+		switch {
+		case d.Count > 0:
+			return false, fmt.Errorf("jpeg: a damaged file has no seek points: %v", d.First)
+		case t.row == v.seek.high:
+			d.given = d.window.Y1
+			return false, nil
+		case t.next(min((t.column/v.step+1)*v.step, t.wide)):
+			return true, nil
+		}
+	}
+}
+
+// note notes the point at which a strand is.
+func (v *survey) note(t *strand) error {
+	if t.d.Restart > 0 && t.left == 0 {
+		t.restart()
+	}
+	if t.segment != v.segment {
+		v.segment, v.clean, v.raw = t.segment, 0, t.segment
+	}
+	t.s.peek() // leaves less than 8 bits in used
+	v.raw += stuffed(t.d.Data[v.raw:], t.s.p-v.clean)
+	v.clean = t.s.p
+	p := point{byte: v.raw, bit: uint8(t.s.used)}
+	for c := range v.seek.comps {
+		pred := t.s.pred[c]
+		if pred != int32(int16(pred)) {
+			return t.d.malformed(v.raw, "a DC coefficient is out of range")
+		}
+		p.pred[c] = int16(pred)
+	}
+	v.seek.points = append(v.seek.points, p)
+	return nil
 }
 
 // stuffed returns how many bytes of data make n bytes without stuffing.
