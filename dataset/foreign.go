@@ -20,6 +20,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"shardify/imaging"
 	"shardify/index"
@@ -173,6 +174,8 @@ func Index(ctx context.Context, st store.Store, opts IndexOptions, report func(B
 		if x.every, err = seek.ParseSpacing(opts.JPEGSeek); err != nil {
 			return nil, err
 		}
+		x.maker, x.memory = NewSeekMaker(x.every, opts.Workers), semaphore.NewWeighted(seekMemory)
+		defer x.maker.Close()
 	}
 	if err := x.survey(ctx); err != nil {
 		return nil, err
@@ -232,7 +235,9 @@ type indexing struct {
 	opts   IndexOptions
 	report func(BadSample)
 	format formats.Format
-	every  int // the spacing of seek points; -1 for none
+	every  int        // the spacing of seek points; -1 for none
+	maker  *SeekMaker // where there are any
+	memory *semaphore.Weighted
 	shards []foreign
 	// number finds the number of a class of opts.Classes.
 	number map[string]int64
@@ -468,7 +473,8 @@ func (x *indexing) one(ctx context.Context, f *foreign) error {
 	file := (&objectReader{ctx: ctx, object: o, hash: index.NewHash(), done: func(n int) { progress.Bytes.Add(int64(n)) }}).remote(x.st.URL())
 	var points *pointsOf
 	if x.every >= 0 {
-		points = newPointsOf(x.every)
+		points = x.newPointsOf()
+		defer points.end()
 	}
 	rows, raw, err := x.rows(ctx, f, file, points)
 	if err != nil {
@@ -486,11 +492,11 @@ func (x *indexing) one(ctx context.Context, f *foreign) error {
 		f.shard.RawBytes = raw
 	}
 	f.size = int64(len(rows))
-	if f.offset, err = x.spool.add(rows); err != nil || points == nil || points.jpegs == 0 {
+	if f.offset, err = x.spool.add(rows); err != nil || points == nil {
 		return err
 	}
-	said, err := points.w.Close(&f.shard.File)
-	if err != nil {
+	said, err := points.close(&f.shard.File)
+	if err != nil || points.jpegs == 0 {
 		return err
 	}
 	said.Name = SeekName(f.shard.Name)
@@ -501,35 +507,26 @@ func (x *indexing) one(ctx context.Context, f *foreign) error {
 
 // pointsOf are the seek points of a shard as its samples come.
 type pointsOf struct {
-	out   bytes.Buffer
-	w     *seek.Writer
-	maker SeekMaker
-	jpegs int64
+	*seekShard
+	out bytes.Buffer
 }
 
-func newPointsOf(every int) *pointsOf {
-	p := &pointsOf{maker: SeekMaker{Every: every}}
-	p.w = seek.NewWriter(&p.out, every)
+func (x *indexing) newPointsOf() *pointsOf {
+	p := new(pointsOf)
+	p.seekShard = newSeekShard(&p.out, x.maker, x.memory)
 	return p
 }
 
-// add adds those of a sample; nil adds nothing.
-func (p *pointsOf) add(row *index.Row, s *sample.Sample) error {
+// sample adds those of a sample; nil adds nothing.
+func (p *pointsOf) sample(ctx context.Context, row *index.Row, s *sample.Sample) error {
 	if p == nil {
 		return nil
 	}
-	var points []byte
-	var crc uint32
 	if field := imageOf(row); field != nil {
-		if data, ok := s.Field(field.Name); ok {
-			var isJPEG bool
-			if points, isJPEG = p.maker.Points(data); isJPEG {
-				p.jpegs++
-				crc = field.CRC32C
-			}
-		}
+		data, _ := s.Field(field.Name)
+		return p.add(ctx, field.CRC32C, data)
 	}
-	return p.w.Add(crc, points)
+	return p.add(ctx, 0, nil)
 }
 
 // rows reads the samples of a shard and returns its index, and the size of the
@@ -570,7 +567,7 @@ func (x *indexing) rows(ctx context.Context, f *foreign, file *objectReader, poi
 			stats.Add(&row)
 			f.shard.Samples++
 			x.opts.Progress.Samples.Add(1)
-			if err := errors.Join(w.Write(row), points.add(&row, &s.Sample)); err != nil {
+			if err := errors.Join(w.Write(row), points.sample(ctx, &row, &s.Sample)); err != nil {
 				return nil, 0, err
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"shardify/imaging/jpeg"
 	"shardify/index"
@@ -27,44 +28,228 @@ func SeekName(shard string) string {
 	return strings.TrimSuffix(IndexName(shard), ".parquet") + ".seek"
 }
 
-// SeekMaker finds the seek points of images for side files. It is the one place that
-// does, so that packing and indexing make the same of the same bytes. It is not for
-// concurrent use.
+// SeekMaker finds the seek points of images for side files, on goroutines of its own, each
+// of which has several images in hand. It is the one place that does, so that packing and
+// indexing make the same of the same bytes. Its methods are safe for concurrent use.
 type SeekMaker struct {
-	// Every is as seek.NewWriter's.
-	Every   int
-	decoder jpeg.Decoder
-	points  []byte
+	every   int
+	tasks   chan *SeekTask
+	group   sync.WaitGroup
+	entries sync.Pool // of *seekEntry, for their memory
 }
 
-// maxPoints bounds the points of an image: they are 24 bytes each while they are found.
-const maxPoints = 1 << 22
+// SeekTask is an image whose seek points are wanted.
+type SeekTask struct {
+	// File is the image's file. It must not change before the points are found.
+	File []byte
+	// Found, if there is one, is called when Points and JPEG are set, by a goroutine of
+	// the maker; it must not wait for anything.
+	Found func()
+	// Points are the image's seek points, as imaging/jpeg's Seek.Append writes them, in
+	// the memory that was there, and JPEG says whether it is a JPEG. There are none of one
+	// that has several scans, as progressive ones have, or any damage, or that is of a kind
+	// that is not decoded: that is no fault here, as it is decoded, or not, without them.
+	Points []byte
+	JPEG   bool
+}
 
-// Points returns the seek points of an image file, as imaging/jpeg's Seek.Append writes
-// them, until the next call, and whether it is a JPEG. There are none of one that has
-// several scans, as progressive ones have, or any damage, or that is of a kind that is
-// not decoded: that is no fault here, as it is decoded, or not, without them.
-func (m *SeekMaker) Points(file []byte) (points []byte, isJPEG bool) {
-	if !bytes.HasPrefix(file, []byte("\xff\xd8\xff")) {
-		return nil, false
+// NewSeekMaker starts a maker with so many goroutines; every is as seek.NewWriter's.
+func NewSeekMaker(every, workers int) *SeekMaker {
+	m := &SeekMaker{every: every, tasks: make(chan *SeekTask, 8*workers)}
+	for range workers {
+		m.group.Go(m.work)
 	}
-	h, err := jpeg.ReadHeader(file)
-	if err != nil {
-		return nil, true
+	return m
+}
+
+// Find begins to find an image's seek points; it waits while there are many before it. The
+// task is the maker's until Found is called.
+func (m *SeekMaker) Find(t *SeekTask) { m.tasks <- t }
+
+// Close finds what has been begun, and ends the goroutines. Find must not be called any
+// more.
+func (m *SeekMaker) Close() {
+	close(m.tasks)
+	m.group.Wait()
+}
+
+func (m *SeekMaker) work() {
+	var d jpeg.Decoder
+	q := seekQueue{every: m.every, tasks: m.tasks}
+	for t := range m.tasks {
+		q.first = t
+		d.DecodeQueue(&q)
 	}
-	perRow, rows := 1, (h.Height+7)/8
-	if m.Every > 0 {
-		perRow += (h.Width + 7) / 8 / m.Every
+}
+
+// seekQueue is the decoder's queue of one of a maker's goroutines. It waits for no task
+// while others are in hand.
+type seekQueue struct {
+	every int
+	tasks <-chan *SeekTask
+	first *SeekTask
+	jobs  []*seekJob
+}
+
+// seekJob is a task in hand, if task is not nil.
+type seekJob struct {
+	jpeg.Job
+	seek jpeg.Seek
+	task *SeekTask
+}
+
+func (q *seekQueue) Next() *jpeg.Job {
+	for {
+		t := q.first
+		if q.first = nil; t == nil {
+			select {
+			case t = <-q.tasks:
+			default:
+			}
+		}
+		if t == nil { // none there, or no more to come
+			return nil
+		}
+		t.Points = t.Points[:0]
+		if t.JPEG = bytes.HasPrefix(t.File, []byte("\xff\xd8\xff")); !t.JPEG {
+			t.found()
+			continue
+		}
+		j := q.idle()
+		j.task, j.Job = t, jpeg.Job{Data: t.File, Find: &j.seek, FindEvery: q.every}
+		return &j.Job
 	}
-	if perRow*rows > maxPoints {
-		return nil, true
+}
+
+// idle is a job without a task.
+func (q *seekQueue) idle() *seekJob {
+	for _, j := range q.jobs {
+		if j.task == nil {
+			return j
+		}
 	}
-	s, err := m.decoder.MakeSeek(file, m.Every)
-	if err != nil {
-		return nil, true
+	j := new(seekJob)
+	q.jobs = append(q.jobs, j)
+	return j
+}
+
+func (q *seekQueue) Done(job *jpeg.Job) {
+	for _, j := range q.jobs {
+		if &j.Job == job {
+			t := j.task
+			j.task = nil
+			if job.Err == nil {
+				t.Points = j.seek.Append(t.Points)
+			}
+			j.Job = jpeg.Job{}
+			t.found()
+			return
+		}
 	}
-	m.points = s.Append(m.points[:0])
-	return m.points, true
+}
+
+func (t *SeekTask) found() {
+	if t.Found != nil {
+		t.Found()
+	}
+}
+
+// seekMemory bounds what is held of images whose points are being found, in all shards
+// together; an image that is larger is looked at alone.
+const seekMemory = 64 << 20
+
+// seekShard makes the side file of a shard whose samples come one by one, while the
+// points of those before are found. It is not for concurrent use.
+type seekShard struct {
+	maker  *SeekMaker
+	memory *semaphore.Weighted // seekMemory bytes
+	w      *seek.Writer
+	ahead  []*seekEntry // in their order, not yet written
+	jpegs  int64
+}
+
+// seekEntry is a sample whose entry is not yet written.
+type seekEntry struct {
+	SeekTask
+	crc    uint32
+	weight int64
+	found  chan struct{} // gets a value
+}
+
+// seekAhead bounds the samples that are ahead of the one whose points are awaited.
+const seekAhead = 256
+
+func newSeekShard(out io.Writer, m *SeekMaker, memory *semaphore.Weighted) *seekShard {
+	return &seekShard{maker: m, memory: memory, w: seek.NewWriter(out, m.every)}
+}
+
+// add adds a sample: its image's file, of which a copy is made, and the CRC-32C of that.
+// Where file is empty, it has no points.
+func (s *seekShard) add(ctx context.Context, crc uint32, file []byte) error {
+	if len(s.ahead) >= seekAhead {
+		if err := s.write(1); err != nil {
+			return err
+		}
+	}
+	weight := min(int64(len(file)), seekMemory)
+	if !s.memory.TryAcquire(weight) {
+		// Who waits for memory has none itself, so that somebody has it that goes on.
+		if err := s.write(len(s.ahead)); err != nil {
+			return err
+		}
+		if err := s.memory.Acquire(ctx, weight); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+	e, _ := s.maker.entries.Get().(*seekEntry)
+	if e == nil {
+		e = &seekEntry{found: make(chan struct{}, 1)}
+		e.Found = func() { e.found <- struct{}{} }
+	}
+	e.crc, e.weight = crc, weight
+	e.File = append(e.File[:0], file...)
+	s.ahead = append(s.ahead, e)
+	s.maker.Find(&e.SeekTask)
+	return nil
+}
+
+// write writes the first n entries, when they are found.
+func (s *seekShard) write(n int) error {
+	for range n {
+		e := s.next()
+		if e.JPEG {
+			s.jpegs++
+		}
+		if err := s.w.Add(e.crc, e.Points); err != nil {
+			return err
+		}
+		s.maker.entries.Put(e)
+	}
+	return nil
+}
+
+// next takes the first entry, when it is found.
+func (s *seekShard) next() *seekEntry {
+	e := s.ahead[0]
+	s.ahead = s.ahead[1:]
+	<-e.found
+	s.memory.Release(e.weight)
+	return e
+}
+
+// close ends the file, which is that of a shard.
+func (s *seekShard) close(shard *index.File) (index.Seek, error) {
+	if err := s.write(len(s.ahead)); err != nil {
+		return index.Seek{}, err
+	}
+	return s.w.Close(shard)
+}
+
+// end drops what is not yet written, when nobody works at it any more. Call it always.
+func (s *seekShard) end() {
+	for len(s.ahead) > 0 {
+		s.next()
+	}
 }
 
 // SeekFile is a side file of seek points open for reading. Its methods are safe for
@@ -135,7 +320,8 @@ func imageOf(row *index.Row) *index.FieldRow {
 type SeekOptions struct {
 	// Every is how many MCUs lie between the points of a row; 0: each row has one.
 	Every int `json:"every,omitempty"`
-	// Workers is how many shards are read at once; 0 means GOMAXPROCS.
+	// Workers is how many shards are read, and goroutines look for points, at once; 0
+	// means GOMAXPROCS.
 	Workers int `json:"workers,omitempty"`
 	// Progress, if not nil, is counted up: Bytes of the shards' files.
 	Progress *Progress `json:"-"`
@@ -183,7 +369,8 @@ func AddSeek(ctx context.Context, d *Dataset, opts SeekOptions, report func(BadS
 			opts.Progress.Total.Add(s.Shards[j].Bytes)
 		}
 	}
-	a := &seekAdding{d: d, opts: opts, report: report}
+	a := &seekAdding{d: d, opts: opts, report: report, maker: NewSeekMaker(opts.Every, opts.Workers), memory: semaphore.NewWeighted(seekMemory)}
+	defer a.maker.Close()
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(opts.Workers)
 	for _, sh := range todo {
@@ -225,6 +412,8 @@ func (d *Dataset) intactSeek(ctx context.Context, sh *index.Shard) bool {
 type seekAdding struct {
 	d      *Dataset
 	opts   SeekOptions
+	maker  *SeekMaker
+	memory *semaphore.Weighted
 	mu     sync.Mutex // of report
 	report func(BadSample)
 }
@@ -266,16 +455,17 @@ func (a *seekAdding) one(ctx context.Context, sh *index.Shard) error {
 		return err
 	}
 	defer out.Abort()
-	w := seek.NewWriter(out, a.opts.Every)
-	maker := SeekMaker{Every: a.opts.Every}
+	w := newSeekShard(out, a.maker, a.memory)
+	defer w.end()
 	in := chunks{file: file}
-	var jpegs int64
 	done := int64(0) // of the file's bytes, for the progress
 	for i := range rows {
 		row := &rows[i]
 		field := imageOf(row)
-		var data, points []byte
+		var data []byte
+		var crc uint32
 		if field != nil {
+			crc = field.CRC32C
 			if data, err = in.field(ctx, row, field); err != nil {
 				if !isDamage(err) {
 					return err
@@ -284,15 +474,7 @@ func (a *seekAdding) one(ctx context.Context, sh *index.Shard) error {
 				data = nil
 			}
 		}
-		var crc uint32
-		if data != nil {
-			var isJPEG bool
-			if points, isJPEG = maker.Points(data); isJPEG {
-				jpegs++
-				crc = field.CRC32C
-			}
-		}
-		if err := w.Add(crc, points); err != nil {
+		if err := w.add(ctx, crc, data); err != nil {
 			return err
 		}
 		progress.Samples.Add(1)
@@ -301,15 +483,15 @@ func (a *seekAdding) one(ctx context.Context, sh *index.Shard) error {
 			done = at
 		}
 	}
-	if jpegs == 0 {
+	points, err := w.close(&sh.File)
+	if err != nil {
+		return err
+	}
+	if w.jpegs == 0 {
 		if was != nil {
 			return a.d.store.Remove(ctx, name)
 		}
 		return nil
-	}
-	points, err := w.Close(&sh.File)
-	if err != nil {
-		return err
 	}
 	points.Name = name
 	if err := out.Commit(ctx); err != nil {

@@ -2,8 +2,12 @@ package dataset_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +17,8 @@ import (
 	"shardify/imaging/jpeg"
 	"shardify/index"
 	"shardify/index/seek"
+	"shardify/internal/peers"
+	"shardify/sample"
 	"shardify/shard/formats"
 	"shardify/store"
 	"shardify/store/mem"
@@ -299,4 +305,84 @@ func TestSeekOptions(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "every: -1") || !strings.Contains(err.Error(), "workers: -2") {
 		t.Errorf("%v", err)
 	}
+}
+
+// The points of images are found by whoever has time, and lie in the file in the order of
+// the samples, with any number of goroutines.
+func TestAddSeekOrder(t *testing.T) {
+	st := mem.New()
+	d := datasettest.Write(t, st, datasettest.Options{Shards: 2, Samples: 270})
+	want := map[string][]byte{}
+	for _, workers := range []int{1, 7} {
+		if _, err := dataset.AddSeek(t.Context(), d, dataset.SeekOptions{Workers: workers, Every: 1}, func(b dataset.BadSample) { t.Errorf("bad: %v", b) }); err != nil {
+			t.Fatal(err)
+		}
+		shards, err := d.Shards("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sh := range shards {
+			name := dataset.SeekName(sh.Name)
+			data := read(t, st, name)
+			if want[name] == nil {
+				want[name] = data
+			} else if !bytes.Equal(data, want[name]) {
+				t.Errorf("%d workers: another %s", workers, name)
+			}
+			if err := st.Remove(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// An AddSeek that is cancelled leaves neither a side file nor goroutines that go on.
+func TestAddSeekCancelled(t *testing.T) {
+	st := mem.New()
+	d := datasettest.Write(t, st, datasettest.Options{Shards: 2, Samples: 300})
+	ctx, cancel := context.WithCancel(t.Context())
+	progress := new(dataset.Progress)
+	done := make(chan error, 1)
+	go func() {
+		_, err := dataset.AddSeek(ctx, d, dataset.SeekOptions{Progress: progress}, func(dataset.BadSample) {})
+		done <- err
+	}()
+	for progress.Samples.Load() < 20 && len(done) == 0 {
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Skip("it was done before it could be cancelled")
+	} else if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if _, err := dataset.Open(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	added(t, st, dataset.SeekOptions{})
+}
+
+// BenchmarkAddSeek gives one shard of photographs seek points.
+func BenchmarkAddSeek(b *testing.B) {
+	names, err := filepath.Glob(filepath.Join(peers.Photographs(b), "*"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	photo := func(n, classes int) datasettest.Made {
+		data, err := os.ReadFile(names[n%len(names)])
+		if err != nil {
+			b.Fatal(err)
+		}
+		m := datasettest.Made{Label: int64(n % classes)}
+		m.Key, m.Fields = fmt.Sprintf("%06d", n), []sample.Field{{Name: "jpg", Data: data}}
+		return m
+	}
+	samples := 4 * len(names)
+	d := datasettest.Write(b, mem.New(), datasettest.Options{Shards: 1, Samples: samples, Make: photo})
+	for b.Loop() {
+		if _, err := dataset.AddSeek(b.Context(), d, dataset.SeekOptions{}, func(bad dataset.BadSample) { b.Error(bad) }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(samples)*float64(b.N)/b.Elapsed().Seconds(), "img/s")
 }

@@ -115,7 +115,6 @@ func DryRun(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Report
 	if err != nil {
 		return nil, err
 	}
-	pk.every = -1 // they would be thrown away
 	if err := pk.survey(ctx, r); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"shardify/dataset"
 	"shardify/index"
 	"shardify/shard/formats"
 	"shardify/store"
@@ -438,6 +439,10 @@ func packAll(ctx context.Context, st store.Store, pl *plan, src sources, env Env
 	pk, err := newPacker(st, pl, src, env)
 	if err != nil {
 		return err
+	}
+	if pk.every >= 0 {
+		pk.maker = dataset.NewSeekMaker(pk.every, env.Workers)
+		defer pk.maker.Close()
 	}
 	// Few shards at a time, so that a run that is stopped has finished most; two at
 	// least, so that one can be made durable while another is written.

@@ -54,6 +54,7 @@ type packer struct {
 	env     Env
 	format  formats.Format
 	every   int                 // the spacing of seek points; -1 for none
+	maker   *dataset.SeekMaker  // that finds them; nil where they are not wanted
 	memory  *semaphore.Weighted // env.Memory bytes of buffers
 	buffers buffers
 	bad     atomic.Int64 // bad samples met, over all shards
@@ -85,10 +86,9 @@ type job struct {
 	facts  shard.Facts
 	paths  []string
 	orient int
-	jpeg   bool   // the main image is a JPEG,
-	points []byte // whose seek points these are, where they are wanted
-	reason string // why the sample is bad; empty if it is not
-	path   string // the bad file
+	seek   dataset.SeekTask // the main image's seek points, where they are wanted
+	reason string           // why the sample is bad; empty if it is not
+	path   string           // the bad file
 	err    error
 }
 
@@ -180,7 +180,9 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 	order := make(chan *job, ahead)
 	free := make(chan *job, ahead+1)
 	for range cap(free) {
-		free <- &job{ready: make(chan struct{}, 1)}
+		j := &job{ready: make(chan struct{}, 1)}
+		j.seek.Found = func() { j.ready <- struct{}{} }
+		free <- j
 	}
 	g.Go(func() error { // deals out the samples
 		defer close(work)
@@ -214,10 +216,15 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 	})
 	for range readers {
 		g.Go(func() error {
-			check := &checker{check: p.plan.Config.Check, seek: dataset.SeekMaker{Every: p.every}}
+			check := &checker{check: p.plan.Config.Check}
 			for j := range work {
 				p.read(ctx, j, check)
-				j.ready <- struct{}{}
+				if p.maker != nil && j.err == nil && j.reason == "" && j.facts.Image >= 0 {
+					j.seek.File = j.sample.Fields[j.facts.Image].Data
+					p.maker.Find(&j.seek)
+				} else {
+					j.ready <- struct{}{}
+				}
 			}
 			return nil
 		})
@@ -251,7 +258,7 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 func (p *packer) read(ctx context.Context, j *job, check *checker) {
 	it := &j.it
 	j.err, j.reason, j.path, j.orient = nil, "", "", 0
-	j.jpeg, j.points = false, j.points[:0]
+	j.seek.JPEG, j.seek.Points = false, j.seek.Points[:0]
 	j.facts = shard.Facts{Label: it.label, Image: -1}
 	if it.label >= 0 && it.label < int64(len(p.plan.Classes)) {
 		j.facts.LabelName = p.plan.Classes[it.label]
@@ -300,11 +307,6 @@ func (p *packer) read(ctx context.Context, j *job, check *checker) {
 	if j.reason == "" {
 		p.look(j, check)
 	}
-	if j.reason == "" && p.every >= 0 && j.facts.Image >= 0 {
-		var points []byte
-		points, j.jpeg = check.seek.Points(j.sample.Fields[j.facts.Image].Data)
-		j.points = append(j.points, points...)
-	}
 }
 
 // look checks the images of a job's sample and notes the facts of the main one.
@@ -338,7 +340,6 @@ func (p *packer) look(j *job, check *checker) {
 type checker struct {
 	check  string
 	pixels imaging.Image
-	seek   dataset.SeekMaker
 }
 
 // image returns what is known of an image file, or why it is bad.
@@ -436,11 +437,11 @@ func (w *shardWriter) sample(j *job) error {
 	w.samples++
 	if w.seek != nil {
 		var crc uint32
-		if j.jpeg {
+		if j.seek.JPEG {
 			w.jpegs++
 			crc = row.Fields[j.facts.Image].CRC32C
 		}
-		if err := w.seek.Add(crc, j.points); err != nil {
+		if err := w.seek.Add(crc, j.seek.Points); err != nil {
 			return err
 		}
 	}

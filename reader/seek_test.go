@@ -15,6 +15,7 @@ import (
 
 	"shardify/dataset"
 	"shardify/dataset/datasettest"
+	engine "shardify/imaging/jpeg"
 	"shardify/imaging/transform"
 	"shardify/index"
 	"shardify/index/seek"
@@ -225,12 +226,15 @@ func TestSeekDamaged(t *testing.T) {
 	// made before the images were replaced.
 	var b bytes.Buffer
 	w := seek.NewWriter(&b, 0)
-	maker := dataset.SeekMaker{}
+	var decoder engine.Decoder
 	for i := range samples {
 		m := view(100+i, 5)
 		file, _ := m.Field("jpg")
-		points, _ := maker.Points(file)
-		if err := w.Add(index.FieldChecksum(file), points); err != nil {
+		points, err := decoder.MakeSeek(file, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Add(index.FieldChecksum(file), points.Append(nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
