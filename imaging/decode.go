@@ -60,13 +60,14 @@ type Decoder interface {
 //
 // It refuses what [Probe] refuses. All formats (of GIF and animated WebP the first frame)
 // come out as from Pillow 13, byte for byte; also where Pillow clips: a grey image of 16
-// bits (PNG, TIFF) shows 255 for every value above 255; and also where a JPEG is damaged in
+// bits (PNG, TIFF, PGM) shows 255 for every value above 255; and also where a JPEG is damaged in
 // a way of which libjpeg only warns, unless it ends early (see [jpeg.AsPillow]) or Strict is
 // set.
 //
 // Not supported: JPEG that is arithmetic-coded, lossless, or of 12 bits; TIFF
 // other than 1, 8 and 16 bits a sample of grey, palette, RGB and RGBA, uncompressed
-// or by PackBits, LZW, Deflate or CCITT; BMP with an embedded JPEG or PNG.
+// or by PackBits, LZW, Deflate or CCITT; BMP with an embedded JPEG or PNG; netpbm as text
+// (P1 to P3).
 var Std Decoder = std{}
 
 type std struct{}
@@ -89,6 +90,8 @@ func (std) Decode(data []byte, dst *Image, opt DecodeOptions) error {
 		return c.bmp(data)
 	case TIFF:
 		return c.tiff(data)
+	case PNM:
+		return c.pnm(data)
 	}
 	_, err := Probe(data)
 	return err

@@ -7,7 +7,8 @@
 // content: names and extensions play no part.
 //
 // Subpackages take it from there, or do more at once: imaging/jpeg decodes what a crop
-// needs of several JPEGs, straight into a batch; imaging/resize scales pixels as Pillow does,
+// needs of several JPEGs, straight into a batch; imaging/netpbm shows pixels that are stored
+// as they are; imaging/resize scales pixels as Pillow does,
 // imaging/augment draws crops and flips, imaging/tensor writes pixels into a
 // batch.
 //
@@ -40,6 +41,7 @@ const (
 	GIF  = "gif"
 	BMP  = "bmp"
 	TIFF = "tiff"
+	PNM  = "pnm" // netpbm: PPM, PGM, PBM
 )
 
 // The colour spaces that [Info.Colorspace] names.

@@ -3,6 +3,8 @@ package imaging
 import (
 	"encoding/binary"
 	"fmt"
+
+	"shardify/imaging/netpbm"
 )
 
 var (
@@ -30,13 +32,14 @@ const (
 
 var magics = [...]string{
 	jpegMagic, pngMagic, gif87Magic, gif89Magic, riffMagic, bmpMagic, tiffLMagic, tiffBMagic, bigTIFFLE, bigTIFFBE,
+	"P1", "P2", "P3", "P4", "P5", "P6",
 }
 
 // Probe reads the header of a whole image file and checks that the file does not
 // end early, as far as the structure of its format shows that without decoding:
 // a JPEG has its end marker, a PNG all chunks up to IEND, a GIF all blocks up to
-// its trailer, a WebP the bytes that its RIFF header promises, a BMP all rows, a
-// TIFF all strips or tiles of its first image. Bytes after the end are no fault.
+// its trailer, a WebP the bytes that its RIFF header promises, a BMP and a netpbm file all
+// rows, a TIFF all strips or tiles of its first image. Bytes after the end are no fault.
 //
 // A nil error does not mean that every pixel is sound, only decoding shows that (a
 // JPEG of one scan that ends in the end marker is taken to be whole unread); nor that the image can be decoded: Probe also knows kinds that [Std] does not
@@ -58,6 +61,8 @@ func Probe(data []byte) (Info, error) {
 		return probeBMP(data)
 	case TIFF:
 		return probeTIFF(data)
+	case PNM:
+		return probePNM(data)
 	}
 	if len(data) == 0 {
 		return Info{}, fmt.Errorf("%w: it is empty", ErrTruncated)
@@ -91,6 +96,8 @@ func sniff(data []byte) string {
 		if len(data) < 18 || bmpHeaderSize(le.Uint32(data[14:])) {
 			return BMP
 		}
+	case netpbm.Is(data):
+		return PNM
 	}
 	return ""
 }

@@ -170,10 +170,17 @@ var probed = map[string]Info{
 	"rgba16-be.tif":             {Channels: 4, Bits: 16, Colorspace: RGB, Orientation: 1},
 	"palette4.tif":              {Channels: 3, Bits: 4, Colorspace: RGB, Orientation: 1},
 	"orient-6.tif":              {Channels: 3, Bits: 8, Colorspace: RGB, Orientation: 6},
+	".pnm":                      {Channels: 3, Bits: 8, Colorspace: RGB, Orientation: 1},
+	"rgb-max16.pnm":             {Channels: 3, Bits: 16, Colorspace: RGB, Orientation: 1},
+	"grey.pnm":                  {Channels: 1, Bits: 8, Colorspace: Gray, Orientation: 1},
+	"grey-max.pnm":              {Channels: 1, Bits: 8, Colorspace: Gray, Orientation: 1},
+	"grey-max16.pnm":            {Channels: 1, Bits: 16, Colorspace: Gray, Orientation: 1},
+	"grey16.pnm":                {Channels: 1, Bits: 16, Colorspace: Gray, Orientation: 1},
+	"bilevel.pnm":               {Channels: 1, Bits: 1, Colorspace: Gray, Orientation: 1},
 	"orient-5-be.tif":           {Channels: 3, Bits: 8, Colorspace: RGB, Orientation: 5},
 }
 
-var formats = map[string]string{".jpg": JPEG, ".png": PNG, ".gif": GIF, ".webp": WebP, ".bmp": BMP, ".tif": TIFF}
+var formats = map[string]string{".jpg": JPEG, ".png": PNG, ".gif": GIF, ".webp": WebP, ".bmp": BMP, ".tif": TIFF, ".pnm": PNM}
 
 func TestProbeTellsWhatTheHeaderSays(t *testing.T) {
 	for _, f := range corpus(t) {

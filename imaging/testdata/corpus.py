@@ -384,4 +384,20 @@ raw_tiff("cmyk-raw", "<", base([8] * 4, 5), [rand(W * H * 4)])
 raw_tiff("tiles", "<", {k: v for k, v in {**base([8] * 3, 2), 322: (3, [16]), 323: (3, [16])}.items() if k != 278}, [rand(16 * 16 * 3) for _ in range(2)])
 raw_tiff("planar", "<", {**base([8] * 3, 2), 284: (3, [2])}, [rand(W * H) for _ in range(3)])
 raw_tiff("orient-5-be", ">", {**base([8] * 3, 2), 274: (3, [5])}, [rand(W * H * 3)])
+
+
+def pnm(name, kind, limit, data, space=b"\n"):
+    head = space.join([kind, b"%d" % W, b"%d" % H] + ([b"%d" % limit] if limit else []))
+    put(name + ".pnm", head + b"\n" + data)
+
+
+put("rgb.pnm", encode(im, format="PPM"))
+put("grey.pnm", encode(im_l, format="PPM"))
+put("grey16.pnm", encode(im_16, format="PPM"))
+put("bilevel.pnm", encode(im_1, format="PPM"))
+pnm("comments", b"P6 # made by hand\n# 1 2 3\r", 255, rgb.tobytes(), b"\t \v\f\r# x\n")
+pnm("rgb-max", b"P6", 10, rng.integers(0, 14, rgb.shape, dtype=np.uint8).tobytes())
+pnm("grey-max", b"P5", 2, rng.integers(0, 4, grey.shape, dtype=np.uint8).tobytes())
+pnm("rgb-max16", b"P6", 1000, rng.integers(0, 1100, rgb.shape).astype(">u2").tobytes())
+pnm("grey-max16", b"P5", 60000, rng.choice([0, 1, 7, 99, 200, 233, 300, 9000, 60000, 65535], grey.shape).astype(">u2").tobytes())
 corpus.close()
