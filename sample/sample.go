@@ -234,10 +234,10 @@ func FieldOf(ext string) string {
 
 // imageFields lists the names of image fields, in the order in which they are
 // looked for when a sample has several.
-var imageFields = [...]string{"jpg", "png", "webp", "gif", "bmp", "tiff"}
+var imageFields = [...]string{"jpg", "png", "webp", "gif", "bmp", "tiff", "pnm", "ppm", "pgm", "pbm"}
 
 // IsImage says whether a field of this name, or its last word, holds an image
-// file: "jpg", "png", "webp", "gif", "bmp", "tiff", "seg.png".
+// file: "jpg", "png", "webp", "gif", "bmp", "tiff", "pnm", "ppm", "pgm", "pbm", "seg.png".
 func IsImage(field string) bool {
 	last := FieldOf(field[strings.LastIndexByte(field, '.')+1:])
 	for _, f := range imageFields {
@@ -249,8 +249,8 @@ func IsImage(field string) bool {
 }
 
 // Image returns the number of the field that holds the sample's picture: the
-// first of jpg, png, webp, gif, bmp and tiff (under any of their spellings) that
-// is there; -1 if there is none. Masks such as "seg.png" do not count.
+// first of jpg, png, webp, gif, bmp, tiff, pnm, ppm, pgm and pbm (under any of their
+// spellings) that is there; -1 if there is none. Masks such as "seg.png" do not count.
 func Image[F any](fields []F, name func(F) string) int {
 	best, at := len(imageFields), -1
 	for i, f := range fields {

@@ -642,6 +642,8 @@ func imageField(format, data []byte) string {
 		return "bmp"
 	case "TIFF", "tiff", "TIF", "tif":
 		return "tiff"
+	case "PNM", "pnm":
+		return "pnm"
 	}
 	has := func(prefix string) bool { return bytes.HasPrefix(data, []byte(prefix)) }
 	switch {

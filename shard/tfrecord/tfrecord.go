@@ -45,7 +45,7 @@
 //     record's offset in 12 digits.
 //   - image/encoded or else image (as in TensorFlow Datasets) is the image. The
 //     field is called by image/field, or by image/format, or by the first bytes of
-//     the image: jpg, png, webp, gif, bmp, tiff; otherwise "image".
+//     the image: jpg, png, webp, gif, bmp, tiff, pnm; otherwise "image".
 //   - image/class/label or else label, if it is one integer, becomes the field cls,
 //     unless there is a feature cls.
 //   - image/format, image/field, image/height, image/width, image/channels and

@@ -227,7 +227,7 @@ func canonical(data []byte) (int64, bool) {
 
 // formats maps the kinds of images to what image/format calls them.
 var formats = map[string]string{
-	"jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP", "tiff": "TIFF",
+	"jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP", "tiff": "TIFF", "pnm": "PNM",
 }
 
 // formatOf returns image/format for an image of that format, or in a field of that
