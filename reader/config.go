@@ -134,7 +134,7 @@ type Decode string
 
 const (
 	// DecodeImage, the default, makes pixels of the sample's image, which is the
-	// first of its fields jpg, png, webp, gif, bmp and tiff.
+	// first of its fields jpg, png, webp, gif, bmp, tiff, pnm, ppm, pgm and pbm.
 	DecodeImage Decode = "image"
 	// DecodeNone leaves all fields as they are.
 	DecodeNone Decode = "none"

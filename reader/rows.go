@@ -45,7 +45,7 @@ const (
 
 // imageNames are the names under which images were met, for errors; the list is
 // that of package sample, and its aliases.
-var imageNames = []string{"jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "dib", "tiff", "tif"}
+var imageNames = []string{"jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "dib", "tiff", "tif", "pnm", "ppm", "pgm", "pbm"}
 
 func (r *rows) key(row int64) []byte {
 	from := uint32(0)

@@ -65,6 +65,8 @@ func decodeCost(format string, width, height int32) int64 {
 		return 0
 	case format == imaging.JPEG:
 		return pixels * jpegBytes
+	case format == imaging.PNM: // as a rule it is not decoded at all
+		return 0
 	}
 	return pixels * otherBytes
 }
@@ -81,6 +83,7 @@ func (s *scheduler) over(j *job) (bytes int64) {
 func (p *picture) cost(info imaging.Info) (bytes int64) {
 	pixels := int64(info.Width) * int64(info.Height)
 	switch {
+	case direct(info):
 	case info.Format != imaging.JPEG:
 		bytes = pixels * otherBytes
 	case info.Coding == "progressive":

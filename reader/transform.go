@@ -1,11 +1,13 @@
 package reader
 
 import (
+	"errors"
 	"fmt"
 
 	"shardify/imaging"
 	"shardify/imaging/augment"
 	"shardify/imaging/jpeg"
+	"shardify/imaging/netpbm"
 	"shardify/imaging/resize"
 	"shardify/imaging/tensor"
 	"shardify/imaging/transform"
@@ -95,11 +97,37 @@ func (m *imager) make(p *picture, c *canvas, dst, file []byte, random augment.Ra
 
 // decode makes a picture that is drawn.
 func (m *imager) decode(p *picture, info imaging.Info, file []byte) error {
-	if info.Format != imaging.JPEG {
+	switch {
+	case info.Format == imaging.JPEG:
+		m.prepare(p, file)
+		return m.decodeAlone(p)
+	case direct(info):
+		return m.decodeDirect(p, file)
+	}
+	return m.decodeOther(p, file)
+}
+
+// direct says that the pixels of a file are there as they are.
+func direct(info imaging.Info) bool { return info.Format == imaging.PNM && info.Bits == 8 }
+
+// decodeDirect makes a picture of a file that has its pixels as they are: what of them is
+// needed goes from there to where it belongs.
+func (m *imager) decodeDirect(p *picture, file []byte) error {
+	pixels, err := netpbm.View(file, m.config.MaxPixels)
+	if errors.As(err, new(*imaging.UnsupportedError)) { // another maximum than 255
 		return m.decodeOther(p, file)
 	}
-	m.prepare(p, file)
-	return m.decodeAlone(p)
+	if err != nil {
+		return err
+	}
+	c := p.head.Crop
+	if err := pixels.ResizeInto(&m.resizer, c.X, c.Y, c.Width, c.Height, p.head.Task, m.headTarget(p)); err != nil || p.head.Whole {
+		return err
+	}
+	if m.onMade != nil {
+		m.onMade()
+	}
+	return m.rest(p)
 }
 
 // decodeAlone makes a picture of the JPEG that is prepared for it.
