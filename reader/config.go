@@ -95,7 +95,8 @@ type Config struct {
 
 	// Retry says how often an operation of the store that failed or stalled is tried
 	// again before its error ends the pass. The zero value is store/retry's, but
-	// that a local disk has no timeout: a read there cannot be called back.
+	// that a local disk has no timeout, as a read there cannot be called back, and no
+	// limit of reads at once.
 	Retry retry.Config `json:"retry,omitzero"`
 	// Cache keeps what is read of the store in a folder on a local disk, for the next
 	// epoch and for all processes of the host, as package store/cache says: give it for

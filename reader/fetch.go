@@ -10,15 +10,17 @@ import (
 	"shardify/index"
 	"shardify/shard"
 	"shardify/store/cache"
+	"shardify/store/limit"
 )
 
 const (
 	// localFetchers is how many reads of a disk are under way at once: enough to keep an
 	// SSD's queue filled. Reads from the page cache need no more than one a core.
 	localFetchers = 8
-	// remoteFetchers is for other stores: so many reads of a photograph with 20 ms to
-	// the first byte are some 3,000 a second. Spans need fewer.
-	remoteFetchers = 64
+	// remoteFetchers is for other stores: so many reads of a photograph with 50 ms to
+	// the first byte are some 5,000 a second. How many of them are sent at once
+	// store/limit finds out.
+	remoteFetchers = limit.DefaultMax
 	// cachedFetchers is for those with a cache, which has a buffer for each.
 	cachedFetchers = 16
 )

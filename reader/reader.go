@@ -102,10 +102,15 @@ func retries(st store.Store, c retry.Config) (*retry.Store, error) {
 }
 
 // retryConfig fills in what depends on where a store is: a read of a local disk cannot be
-// called back.
+// called back, and none is one too many.
 func retryConfig(url string, c retry.Config) retry.Config {
-	if c.Timeout == 0 && store.IsLocal(url) {
-		c.Timeout = -1
+	if store.IsLocal(url) {
+		if c.Timeout == 0 {
+			c.Timeout = -1
+		}
+		if c.Reads == 0 {
+			c.Reads = -1
+		}
 	}
 	return c
 }
@@ -460,6 +465,8 @@ func (r *Reader) Stats() Stats {
 		st := r.sets[i].retried.Stats()
 		s.Retries += st.Retries
 		s.Stalls += st.Timeouts
+		s.Throttled += st.Throttled
+		s.Reads += st.Reads
 		if c := r.sets[i].cached; c != nil {
 			if s.Cache == nil {
 				s.Cache = new(cache.Stats)

@@ -32,6 +32,11 @@ type Stats struct {
 	Rereads int64 `json:"rereads"`
 	Retries int64 `json:"retries"`
 	Stalls  int64 `json:"stalls"`
+	// Throttled counts requests that the store turned away as one too many, and Reads is
+	// how many are sent at once at most, as package store/limit finds it; 0 where nothing
+	// limits it. Of several stores it is the sum.
+	Throttled int64 `json:"throttled,omitempty"`
+	Reads     int   `json:"reads,omitempty"`
 	// Seek says how the seek points of images have fared; nil where there are none, or
 	// they are not used.
 	Seek *SeekStats `json:"seek,omitempty"`

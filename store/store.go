@@ -19,8 +19,8 @@
 // # Errors
 //
 // Errors wrap the standard sentinels [fs.ErrNotExist], [fs.ErrExist] and
-// [fs.ErrPermission], and [ErrLocked], [ErrNoSpace] and [ErrChanged] here; they name the object's
-// URL. Test with errors.Is.
+// [fs.ErrPermission], and [ErrLocked], [ErrNoSpace], [ErrChanged] and
+// [ErrThrottled] here; they name the object's URL. Test with errors.Is.
 package store
 
 import (
@@ -42,6 +42,8 @@ var (
 	// ErrChanged: the object was replaced or removed since it was opened, and the
 	// store keeps no version but the last.
 	ErrChanged = errors.New("the object has changed since it was opened")
+	// ErrThrottled: the store turns requests away for being too many. It passes.
+	ErrThrottled = errors.New("the store wants fewer requests")
 	// ErrName: the name is none that a store could hold.
 	ErrName = fmt.Errorf("%w: not a relative slash-separated path", fs.ErrInvalid)
 )

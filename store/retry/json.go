@@ -14,6 +14,7 @@ type wire struct {
 	Backoff    duration `json:"backoff,omitempty"`
 	MaxBackoff duration `json:"max_backoff,omitempty"`
 	Hedge      duration `json:"hedge,omitempty"`
+	Reads      int      `json:"reads,omitempty"`
 }
 
 // duration is a time with its unit, such as "30s", or -1.
@@ -48,19 +49,19 @@ func (d *duration) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON writes times with their units: {"timeout":"30s"}.
 func (c Config) MarshalJSON() ([]byte, error) {
-	return json.Marshal(wire{c.Attempts, duration(c.Timeout), duration(c.Backoff), duration(c.MaxBackoff), duration(c.Hedge)})
+	return json.Marshal(wire{c.Attempts, duration(c.Timeout), duration(c.Backoff), duration(c.MaxBackoff), duration(c.Hedge), c.Reads})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. What data does not name stays as it is;
 // a setting that does not exist is an error.
 func (c *Config) UnmarshalJSON(data []byte) error {
-	w := wire{c.Attempts, duration(c.Timeout), duration(c.Backoff), duration(c.MaxBackoff), duration(c.Hedge)}
+	w := wire{c.Attempts, duration(c.Timeout), duration(c.Backoff), duration(c.MaxBackoff), duration(c.Hedge), c.Reads}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&w); err != nil {
 		return err
 	}
 	c.Attempts, c.Timeout, c.Backoff = w.Attempts, time.Duration(w.Timeout), time.Duration(w.Backoff)
-	c.MaxBackoff, c.Hedge = time.Duration(w.MaxBackoff), time.Duration(w.Hedge)
+	c.MaxBackoff, c.Hedge, c.Reads = time.Duration(w.MaxBackoff), time.Duration(w.Hedge), w.Reads
 	return nil
 }

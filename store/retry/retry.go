@@ -27,6 +27,13 @@
 // And Jitter", AWS Architecture Blog, March 2015, where it cost the server the
 // least work and the clients hardly more time than its rivals.
 //
+// # How many at once
+//
+// Open and ReadAt take turns where more of them are made at once than Config.Reads
+// allows; below that the number finds itself, by what the server bears and the line
+// holds, as package store/limit says. A read that waits for its turn uses up none of
+// its Timeout, and a hedge takes no turn.
+//
 // # Stalls
 //
 // Each attempt has the time Config.Timeout, then its context ends. That needs an
@@ -54,6 +61,7 @@ import (
 	"time"
 
 	"shardify/store"
+	"shardify/store/limit"
 )
 
 // ErrStalled: the inner store gave no answer within Config.Timeout.
@@ -94,6 +102,9 @@ type Config struct {
 	// time. 0: never. Choose about the 95th percentile of a read's time, so that
 	// one read in twenty is made twice.
 	Hedge time.Duration `json:"hedge,omitempty"`
+	// Reads is how many attempts of Open and ReadAt may be under way at once, at most.
+	// 0: limit.DefaultMax; -1: no limit at all.
+	Reads int `json:"reads,omitempty"`
 	// Retryable says whether an error that is not final in itself may pass; nil:
 	// all may. It is called by many goroutines at once.
 	Retryable func(error) bool `json:"-"`
@@ -104,6 +115,9 @@ func (c Config) Validate() error {
 	var faults []error
 	if c.Attempts < 0 {
 		faults = append(faults, fmt.Errorf("attempts: %d is negative", c.Attempts))
+	}
+	if c.Reads < -1 {
+		faults = append(faults, fmt.Errorf("reads: %d is negative; -1 means no limit", c.Reads))
 	}
 	if c.Timeout < -1 {
 		faults = append(faults, fmt.Errorf("timeout: %v is negative; -1 means none", c.Timeout))
@@ -151,13 +165,16 @@ type Stats struct {
 	Hedges    int64 `json:"hedges"`     // reads made a second time
 	HedgesWon int64 `json:"hedges_won"` // of those, the ones whose answer counted
 	GaveUp    int64 `json:"gave_up"`    // calls that failed although they were retried as often as allowed
+	Throttled int64 `json:"throttled"`  // attempts that the server turned away as too many
+	Reads     int   `json:"reads"`      // how many may be under way at once, now; 0: no limit
 }
 
 // Store is a store whose reads are retried.
 type Store struct {
 	store.Store // what is not retried
 	c           Config
-	buffers     sync.Pool // of *[]byte, for hedged reads
+	buffers     sync.Pool      // of *[]byte, for hedged reads
+	limiter     *limit.Limiter // nil: there is no limit
 
 	attempts, retries, continued, timeouts, hedges, hedgesWon, gaveUp atomic.Int64
 }
@@ -169,12 +186,26 @@ func New(inner store.Store, c Config) (*Store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("retries of %s: %w", inner.URL(), err)
 	}
-	return &Store{Store: inner, c: c.withDefaults()}, nil
+	s := &Store{Store: inner, c: c.withDefaults()}
+	if c.Reads >= 0 {
+		l, err := limit.New(limit.Config{Max: c.Reads})
+		if err != nil {
+			return nil, fmt.Errorf("reads of %s: %w", inner.URL(), err)
+		}
+		s.limiter = l
+	}
+	return s, nil
 }
 
 // Stats returns the counters as they are now.
 func (s *Store) Stats() Stats {
+	var reads limit.Stats
+	if s.limiter != nil {
+		reads = s.limiter.Stats()
+	}
 	return Stats{
+		Throttled: reads.Throttled,
+		Reads:     reads.Limit,
 		Attempts:  s.attempts.Load(),
 		Retries:   s.retries.Load(),
 		Continued: s.continued.Load(),
@@ -317,6 +348,19 @@ func (s *Store) backoff(failures int) time.Duration {
 	return rand.N(min(most, s.c.MaxBackoff) + 1)
 }
 
+// turn waits until an attempt may be made. done ends it.
+func (c *call) turn() (done func(n int, err error), err error) {
+	l := c.s.limiter
+	if l == nil {
+		return func(int, error) {}, nil
+	}
+	slot, err := l.Acquire(c.ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", c.op, c.where(), err)
+	}
+	return func(n int, err error) { l.Release(slot, int64(n), errors.Is(err, store.ErrThrottled)) }, nil
+}
+
 // limited is ctx for one attempt.
 func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	if s.c.Timeout < 0 {
@@ -328,11 +372,16 @@ func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFun
 // Open opens an object for reading.
 func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	for c := s.call(ctx, "open", name); ; {
+		done, err := c.turn()
+		if err != nil {
+			return nil, err
+		}
 		c.attempt()
 		limited, cancel := s.limited(ctx)
 		o, err := s.Store.Open(limited, name)
 		stalled := limited.Err() != nil
 		cancel()
+		done(0, err)
 		if err == nil {
 			return &object{inner: o, s: s}, nil
 		}
@@ -396,6 +445,10 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	info := o.Info()
 	done := 0
 	for c := o.s.call(ctx, "read", info.Name); ; {
+		end, err := c.turn()
+		if err != nil {
+			return done, err
+		}
 		c.attempt()
 		if done > 0 {
 			o.s.continued.Add(1)
@@ -404,6 +457,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 		n, err := o.read(limited, p[done:], off+int64(done))
 		stalled := limited.Err() != nil
 		cancel()
+		end(n, err)
 		done += n
 		at := off + int64(done)
 		switch {

@@ -598,9 +598,72 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// No more reads are under way at once than Config.Reads says, or than the store bears.
+// Waiting for a turn uses up no timeout.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most, away atomic.Int64
+		bears := int64(100)
+		b := &broken{readAt: func(_ int64, o store.Object, ctx context.Context, p []byte, off int64) (int, error) {
+			n := now.Add(1)
+			defer now.Add(-1)
+			if n > bears {
+				away.Add(1)
+				return 0, fmt.Errorf("%w: %w", errBroken, store.ErrThrottled)
+			}
+			for {
+				old := most.Load()
+				if n <= old || most.CompareAndSwap(old, n) {
+					break
+				}
+			}
+			time.Sleep(900 * time.Millisecond)
+			return o.ReadAt(ctx, p, off)
+		}}
+		all := func(c Config) Stats {
+			s, o, data := open(t, b, c)
+			defer o.Close()
+			most.Store(0)
+			var wg sync.WaitGroup
+			for i := range 60 {
+				wg.Go(func() {
+					p := make([]byte, 10)
+					if n, err := o.ReadAt(t.Context(), p, int64(i)); n != 10 || err != nil || !bytes.Equal(p, data[i:i+10]) {
+						t.Errorf("ReadAt(%d) = %d, %v", i, n, err)
+					}
+				})
+			}
+			wg.Wait()
+			return s.Stats()
+		}
+		if s := all(Config{Reads: 5, Timeout: time.Second}); most.Load() != 5 || s.Timeouts+s.Retries != 0 || s.Reads != 5 {
+			t.Errorf("%d at once, %+v", most.Load(), s)
+		}
+		if s := all(Config{Reads: -1, Timeout: time.Second}); most.Load() != 60 || s.Timeouts+s.Retries != 0 || s.Reads != 0 {
+			t.Errorf("without a limit: %d at once, %+v", most.Load(), s)
+		}
+		bears = 10
+		if s := all(Config{Timeout: time.Second}); most.Load() != 10 || s.Timeouts != 0 || s.Throttled != away.Load() || s.Retries != away.Load() || s.Reads > 12 {
+			t.Errorf("%d at once, %d turned away, %+v", most.Load(), away.Load(), s)
+		}
+		// A call that waits for its turn ends with its context.
+		_, o, _ := open(t, b, Config{Reads: 1})
+		defer o.Close()
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = o.ReadAt(t.Context(), make([]byte, 1), 0) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if n, err := o.ReadAt(ctx, make([]byte, 1), 0); n != 0 || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "d/a") {
+			t.Errorf("ReadAt = %d, %v", n, err)
+		}
+		wg.Wait()
+	})
+}
+
 func TestConfig(t *testing.T) {
-	_, err := New(mem.New(), Config{Attempts: -1, Timeout: -2, Backoff: -1, MaxBackoff: -1, Hedge: -1})
-	for _, name := range []string{"attempts", "timeout", "backoff", "max_backoff", "hedge", "mem:"} {
+	_, err := New(mem.New(), Config{Attempts: -1, Timeout: -2, Backoff: -1, MaxBackoff: -1, Hedge: -1, Reads: -2})
+	for _, name := range []string{"attempts", "timeout", "backoff", "max_backoff", "hedge", "reads", "mem:"} {
 		if !strings.Contains(fmt.Sprint(err), name) {
 			t.Errorf("%v does not name %s", err, name)
 		}
@@ -613,10 +676,10 @@ func TestConfig(t *testing.T) {
 	for _, c := range []Config{{}, {Timeout: -1, Hedge: time.Hour}, {Backoff: time.Hour}} {
 		must(t, c.Validate())
 	}
-	c := Config{Attempts: 3, Timeout: 5, Backoff: 6, MaxBackoff: 7, Hedge: 4}
+	c := Config{Attempts: 3, Timeout: 5, Backoff: 6, MaxBackoff: 7, Hedge: 4, Reads: 8}
 	text, err := json.Marshal(c)
 	must(t, err)
-	if want := `{"attempts":3,"timeout":"5ns","backoff":"6ns","max_backoff":"7ns","hedge":"4ns"}`; string(text) != want {
+	if want := `{"attempts":3,"timeout":"5ns","backoff":"6ns","max_backoff":"7ns","hedge":"4ns","reads":8}`; string(text) != want {
 		t.Errorf("%s; want %s", text, want)
 	}
 	var back Config

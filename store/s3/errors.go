@@ -169,7 +169,7 @@ func (s *Store) judge(e *Error, region string) (hint string, kind error) {
 	case "QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "StorageFull":
 		return "", store.ErrNoSpace
 	case "SlowDown", "Throttling", "TooManyRequests", "RequestLimitExceeded", "ServiceUnavailable":
-		return "the server wants fewer requests: read larger ranges (shuffle window), use a cache, or spread data over prefixes", nil
+		return "read larger ranges (shuffle window), use a cache, or spread data over prefixes", store.ErrThrottled
 	case "InvalidPart", "BadDigest", "XAmzContentChecksumMismatch":
 		return "what arrived is not what was sent: something on the way damages data", nil
 	case "NotImplemented":
@@ -192,7 +192,9 @@ func (s *Store) judge(e *Error, region string) (hint string, kind error) {
 		return "", store.ErrNoSpace
 	case status == http.StatusNotImplemented:
 		return "", errors.ErrUnsupported
-	case status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || e.Code == "RequestTimeout" || e.Code == "IncompleteBody":
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+		return "", store.ErrThrottled
+	case status == http.StatusRequestTimeout || e.Code == "RequestTimeout" || e.Code == "IncompleteBody":
 		return "", nil
 	case status >= 400 && status < 500 && status != http.StatusConflict:
 		return "", fs.ErrInvalid

@@ -76,7 +76,11 @@ func TestReadFaults(t *testing.T) {
 			return s3test.Fault{}
 		})
 		t.Setenv("AWS_ENDPOINT_URL_S3", front.URL)
-		s, err := retry.New(newStore(t, bucketURL+"/x", s3.Config{}), retry.Config{Backoff: time.Millisecond, MaxBackoff: 2 * time.Millisecond, Timeout: 200 * time.Millisecond})
+		c := retry.Config{Backoff: time.Millisecond, MaxBackoff: 2 * time.Millisecond}
+		if fault.Stall > 0 {
+			c.Timeout = 500 * time.Millisecond
+		}
+		s, err := retry.New(newStore(t, bucketURL+"/x", s3.Config{}), c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,6 +237,52 @@ func TestChecksum(t *testing.T) {
 				t.Errorf("%s: %d bytes: %v", sum, len(got), err)
 			}
 		}
+	}
+}
+
+// Where the server turns away what is more than eight requests at once, fewer are sent,
+// and what was turned away is read all the same.
+func TestThrottled(t *testing.T) {
+	server := s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	data := random(1, 1<<20)
+	write(t, newStore(t, bucketURL, s3.Config{}), "a", data)
+	var now, away atomic.Int64
+	front := server.Front(t, func(r s3test.Request) s3test.Fault {
+		defer now.Add(-1)
+		if now.Add(1) > 8 {
+			away.Add(1)
+			return s3test.Fault{Status: 503, Code: "SlowDown"}
+		}
+		time.Sleep(10 * time.Millisecond)
+		return s3test.Fault{}
+	})
+	s, err := retry.New(newStore(t, bucketURL, s3.Config{Endpoint: front.URL}), retry.Config{Backoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Attempts: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.Open(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			p := make([]byte, 1000)
+			for k := range 20 {
+				off := (i*20 + k) * 800
+				if n, err := o.ReadAt(t.Context(), p, int64(off)); n != len(p) || err != nil || !bytes.Equal(p, data[off:off+n]) {
+					t.Errorf("ReadAt(%d) = %d, %v", off, n, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	stats := s.Stats()
+	t.Logf("%d turned away, %d at once in the end", away.Load(), stats.Reads)
+	if away.Load() == 0 || stats.Throttled != away.Load() || stats.Reads > 16 {
+		t.Errorf("%d were turned away; %+v", away.Load(), stats)
 	}
 }
 
