@@ -6,6 +6,7 @@ import (
 
 	"shardify/imaging"
 	"shardify/imaging/resize"
+	"shardify/internal/simd"
 )
 
 // Kind names an operation on an image's pixels.
@@ -117,33 +118,33 @@ func (o Op) Apply(ws *Workspace, m *imaging.Image) error {
 		}
 		return ws.warpInPlace(m, &matrix, o.Interpolation, o.Fill)
 	case Brightness:
-		brightness(m, o.Value)
+		ws.brightness(m, o.Value)
 	case Saturation:
-		saturation(m, o.Value)
+		ws.saturation(m, o.Value)
 	case Contrast:
-		contrast(m, o.Value)
+		ws.contrast(m, o.Value)
 	case Sharpness:
 		ws.sharpness(m, o.Value)
 	case Posterize:
 		if o.Value < 1 || o.Value >= 9 {
 			return fmt.Errorf("augment: Posterize to %v bits; want 1 to 8", o.Value)
 		}
-		posterize(m, int(o.Value))
+		ws.posterize(m, int(o.Value))
 	case Solarize:
-		solarize(m, o.Value)
+		ws.solarize(m, o.Value)
 	case AutoContrast:
-		autoContrast(m)
+		ws.autoContrast(m)
 	case Equalize:
-		equalize(m)
+		ws.equalize(m)
 	case Invert:
-		invert(m)
+		ws.invert(m)
 	case Hue:
 		if o.Value < -0.5 || o.Value > 0.5 {
 			return fmt.Errorf("augment: Hue by %v; want -0.5 to 0.5", o.Value)
 		}
-		hue(m, o.Value)
+		ws.hue(m, o.Value)
 	case Grayscale:
-		grayscale(m)
+		ws.grayscale(m)
 	case Blur:
 		return ws.blur(m, o.Kernel, o.Value)
 	default:
@@ -164,6 +165,14 @@ type Workspace struct {
 	resizer resize.Resizer
 	floats  []float32
 	kernel  [2][]float32
+	level   simd.Level // plus 1; 0 is the best there is
+}
+
+func (ws *Workspace) simd() simd.Level {
+	if ws.level == 0 {
+		return simd.Best()
+	}
+	return ws.level - 1
 }
 
 // copy returns a copy of m that stays until the next call.

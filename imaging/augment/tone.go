@@ -6,153 +6,84 @@ import (
 	"shardify/imaging"
 )
 
-// The operations that make a pixel of the pixel at its place. Sums and products
-// stand in conversions where Pillow rounds between them, so that no compiler fuses
-// them: pixels are the same on every machine.
-
-type table [256]uint8
+// The operations that make a pixel of the pixel at its place.
 
 // look replaces every sample by its table's.
-func look(m *imaging.Image, t *table) {
-	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		for ; len(row) >= 8; row = row[8:] {
-			p := row[:8:8]
-			p[0], p[1], p[2], p[3] = t[p[0]], t[p[1]], t[p[2]], t[p[3]]
-			p[4], p[5], p[6], p[7] = t[p[4]], t[p[5]], t[p[6]], t[p[7]]
-		}
-		for i, v := range row {
-			row[i] = t[v]
-		}
+func (ws *Workspace) look(m *imaging.Image, t *table) {
+	n, pieces := runs(m)
+	for i := range pieces {
+		lookup(m.Pix[i*m.Stride:][:n], t, ws.simd())
 	}
 }
 
 // look3 does so with a table for every channel.
-func look3(m *imaging.Image, t *[3]table) {
-	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		for ; len(row) >= 3; row = row[3:] {
-			p := row[:3:3]
-			p[0], p[1], p[2] = t[0][p[0]], t[1][p[1]], t[2][p[2]]
-		}
+func (ws *Workspace) look3(m *imaging.Image, t *[3]table) {
+	n, pieces := runs(m)
+	for i := range pieces {
+		lookup3(m.Pix[i*m.Stride:][:n], t, ws.simd())
 	}
 }
 
-// blend is Pillow's Image.blend(a, b, alpha) of two samples: in float32, cut to a
-// whole number.
-func blend(a, b uint8, alpha float32) uint8 {
-	return clip(float32(a) + float32(alpha*float32(int(b)-int(a))))
-}
-
-func clip(v float32) uint8 {
-	if v <= 0 {
-		return 0
-	}
-	if v >= 255 {
-		return 255
-	}
-	return uint8(v)
-}
-
-// luma is Pillow's conversion to mode L.
-func luma(r, g, b uint8) uint8 {
-	return uint8((uint32(r)*19595 + uint32(g)*38470 + uint32(b)*7471 + 0x8000) >> 16)
-}
-
-// fade blends every sample with one level.
-func fade(m *imaging.Image, level uint8, factor float64) {
-	alpha := float32(factor)
-	if alpha == 1 {
-		return
-	}
-	var t table
+// fade is the blend of every sample with one level.
+func fade(level uint8, factor float64) (t table) {
 	for v := range t {
-		t[v] = blend(level, uint8(v), alpha)
+		t[v] = blend(level, uint8(v), float32(factor))
 	}
-	look(m, &t)
+	return t
 }
 
-func brightness(m *imaging.Image, factor float64) { fade(m, 0, factor) }
+func (ws *Workspace) brightness(m *imaging.Image, factor float64) {
+	if float32(factor) != 1 {
+		t := fade(0, factor)
+		ws.look(m, &t)
+	}
+}
 
-func contrast(m *imaging.Image, factor float64) {
+func (ws *Workspace) contrast(m *imaging.Image, factor float64) {
+	if float32(factor) != 1 {
+		t := fade(ws.meanLuma(m), factor)
+		ws.look(m, &t)
+	}
+}
+
+// meanLuma is the mean of the grey, rounded.
+func (ws *Workspace) meanLuma(m *imaging.Image) uint8 {
+	n, pieces := runs(m)
 	var sum uint64
-	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		var s uint32
-		for ; len(row) >= 3; row = row[3:] {
-			s += uint32(luma(row[0], row[1], row[2]))
-			if s >= 1<<31 {
-				sum, s = sum+uint64(s), 0
-			}
-		}
-		sum += uint64(s)
+	for i := range pieces {
+		sum += sumLuma(m.Pix[i*m.Stride:][:n], ws.simd())
 	}
-	mean := float64(sum) / float64(m.Width*m.Height)
-	fade(m, uint8(mean+0.5), factor)
+	return uint8(float64(sum)/float64(m.Width*m.Height) + 0.5)
 }
 
-func saturation(m *imaging.Image, factor float64) {
+func (ws *Workspace) saturation(m *imaging.Image, factor float64) {
 	alpha := float32(factor)
-	if alpha == 1 {
+	switch alpha {
+	case 0:
+		ws.grayscale(m)
+		return
+	case 1:
 		return
 	}
-	if alpha == 0 {
-		grayscale(m)
-		return
-	}
-	// What is added to the grey level, by the difference from it.
-	var add [512]float32
-	for d := -255; d <= 255; d++ {
-		add[d+255] = float32(alpha * float32(d))
-	}
-	if alpha > 0 && alpha <= 1 { // between the two: no clipping
-		for y := range m.Height {
-			row := m.Pix[y*m.Stride:][:3*m.Width]
-			for ; len(row) >= 3; row = row[3:] {
-				p := row[:3:3]
-				l := luma(p[0], p[1], p[2])
-				base, at := float32(l), 255-int(l)
-				p[0] = uint8(int32(base + add[(at+int(p[0]))&511]))
-				p[1] = uint8(int32(base + add[(at+int(p[1]))&511]))
-				p[2] = uint8(int32(base + add[(at+int(p[2]))&511]))
-			}
-		}
-		return
-	}
-	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		for ; len(row) >= 3; row = row[3:] {
-			p := row[:3:3]
-			l := luma(p[0], p[1], p[2])
-			base, at := float32(l), 255-int(l)
-			p[0] = clip(base + add[(at+int(p[0]))&511])
-			p[1] = clip(base + add[(at+int(p[1]))&511])
-			p[2] = clip(base + add[(at+int(p[2]))&511])
-		}
+	n, pieces := runs(m)
+	for i := range pieces {
+		saturate(m.Pix[i*m.Stride:][:n], alpha, ws.simd())
 	}
 }
 
-func grayscale(m *imaging.Image) {
-	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		for ; len(row) >= 3; row = row[3:] {
-			p := row[:3:3]
-			l := luma(p[0], p[1], p[2])
-			p[0], p[1], p[2] = l, l, l
-		}
+func (ws *Workspace) grayscale(m *imaging.Image) {
+	n, pieces := runs(m)
+	for i := range pieces {
+		gray(m.Pix[i*m.Stride:][:n], ws.simd())
 	}
 }
 
 // hue goes through Pillow's mode HSV, of 8 bits each, as torchvision does.
-func hue(m *imaging.Image, factor float64) {
+func (ws *Workspace) hue(m *imaging.Image, factor float64) {
 	shift := uint8(int32(factor * 255))
-	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		for ; len(row) >= 3; row = row[3:] {
-			p := row[:3:3]
-			h, s, v := toHSV(p[0], p[1], p[2])
-			p[0], p[1], p[2] = fromHSV(h+shift, s, v)
-		}
+	n, pieces := runs(m)
+	for i := range pieces {
+		turnHue(m.Pix[i*m.Stride:][:n], shift, ws.simd())
 	}
 }
 
@@ -220,26 +151,19 @@ var sextants = func() (t [256]struct {
 	return t
 }()
 
-func invert(m *imaging.Image) {
-	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		for i, v := range row {
-			row[i] = ^v
-		}
+// bitwise keeps some bits of every sample and turns some round.
+func (ws *Workspace) bitwise(m *imaging.Image, keep, flip uint8) {
+	n, pieces := runs(m)
+	for i := range pieces {
+		mask(m.Pix[i*m.Stride:][:n], keep, flip, ws.simd())
 	}
 }
 
-func posterize(m *imaging.Image, bits int) {
-	keep := uint8(0xff << (8 - bits))
-	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		for i, v := range row {
-			row[i] = v & keep
-		}
-	}
-}
+func (ws *Workspace) invert(m *imaging.Image) { ws.bitwise(m, 0xff, 0xff) }
 
-func solarize(m *imaging.Image, threshold float64) {
+func (ws *Workspace) posterize(m *imaging.Image, n int) { ws.bitwise(m, 0xff<<(8-n), 0) }
+
+func (ws *Workspace) solarize(m *imaging.Image, threshold float64) {
 	var t table
 	for v := range t {
 		t[v] = uint8(v)
@@ -247,32 +171,49 @@ func solarize(m *imaging.Image, threshold float64) {
 			t[v] = uint8(255 - v)
 		}
 	}
-	look(m, &t)
+	ws.look(m, &t)
 }
 
+// histogram counts the levels of every channel. Neighbouring pixels, which are often
+// equal, are counted apart, so that one need not wait for the other.
 func histogram(m *imaging.Image) (h [3][256]int) {
-	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		for ; len(row) >= 3; row = row[3:] {
-			h[0][row[0]]++
-			h[1][row[1]]++
-			h[2][row[2]]++
+	var apart [4][3][256]uint32
+	n, pieces := runs(m)
+	for i := range pieces {
+		pix := m.Pix[i*m.Stride:][:n]
+		for ; len(pix) >= 12; pix = pix[12:] {
+			p := pix[:12:12]
+			for k := range apart {
+				apart[k][0][p[3*k]]++
+				apart[k][1][p[3*k+1]]++
+				apart[k][2][p[3*k+2]]++
+			}
+		}
+		for ; len(pix) >= 3; pix = pix[3:] {
+			h[0][pix[0]]++
+			h[1][pix[1]]++
+			h[2][pix[2]]++
+		}
+	}
+	for k := range apart {
+		for c := range h {
+			for v := range h[c] {
+				h[c][v] += int(apart[k][c][v])
+			}
 		}
 	}
 	return h
 }
 
-func autoContrast(m *imaging.Image) {
-	h := histogram(m)
+func (ws *Workspace) autoContrast(m *imaging.Image) {
+	least, most := [3]uint8{255, 255, 255}, [3]uint8{}
+	n, pieces := runs(m)
+	for i := range pieces {
+		extremes(m.Pix[i*m.Stride:][:n], &least, &most, ws.simd())
+	}
 	var t [3]table
-	for c := range h {
-		low, high := 0, 255
-		for h[c][low] == 0 {
-			low++
-		}
-		for h[c][high] == 0 {
-			high--
-		}
+	for c := range t {
+		low, high := int(least[c]), int(most[c])
 		scale := 1.0
 		if high > low {
 			scale = 255 / float64(high-low)
@@ -284,10 +225,10 @@ func autoContrast(m *imaging.Image) {
 			t[c][v] = uint8(min(max(int(float64(float64(v)*scale)+offset), 0), 255))
 		}
 	}
-	look3(m, &t)
+	ws.look3(m, &t)
 }
 
-func equalize(m *imaging.Image) {
+func (ws *Workspace) equalize(m *imaging.Image) {
 	h := histogram(m)
 	var t [3]table
 	for c := range h {
@@ -306,7 +247,7 @@ func equalize(m *imaging.Image) {
 			n += h[c][v]
 		}
 	}
-	look3(m, &t)
+	ws.look3(m, &t)
 }
 
 // sharpness blends with a smoothed image (ImageFilter.SMOOTH: 1 1 1, 1 5 1, 1 1 1

@@ -24,6 +24,7 @@ var files = []struct {
 	dir, pkg string
 	generate func(*gen)
 }{
+	{"imaging/augment", "augment", augment},
 	{"imaging/resize", "resize", resize},
 	{"imaging/jpeg/internal/pixel", "pixel", pixel},
 	{"imaging/jpeg/internal/entropy", "entropy", huffman},

@@ -1,0 +1,152 @@
+package augment
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"shardify/imaging"
+	"shardify/internal/guardtest"
+	"shardify/internal/simd"
+)
+
+// assembly runs a test at every level that has assembly.
+func assembly(t *testing.T, test func(t *testing.T, level simd.Level)) {
+	for _, l := range simd.All()[1:] {
+		t.Run(l.String(), func(t *testing.T) { test(t, l) })
+	}
+}
+
+func workspaceAt(l simd.Level) *Workspace { return &Workspace{level: l + 1} }
+
+// guarded is an image against a page that may not be touched, with rows of any length
+// and gaps between some.
+func guarded(t *testing.T, r *rand.Rand, side guardtest.Side) *imaging.Image {
+	w, h := 1+r.IntN(150), 1+r.IntN(12)
+	if r.IntN(4) == 0 {
+		w, h = 1+r.IntN(12), 1+r.IntN(150)
+	}
+	m := &imaging.Image{Width: w, Height: h, Stride: 3 * w}
+	if r.IntN(2) == 0 {
+		m.Stride += 1 + r.IntN(40)
+	}
+	m.Pix = guardtest.Bytes(t, (h-1)*m.Stride+3*w, side)
+	rough := r.IntN(3)
+	for i := range m.Pix {
+		switch v := uint8(r.Uint32()); rough {
+		case 0:
+			m.Pix[i] = v
+		case 1: // many equal ones, and the ends of the range
+			m.Pix[i] = uint8(int8(v) >> 6)
+		default:
+			m.Pix[i] = 100 + v&31 + uint8(i%3)*40
+		}
+	}
+	return m
+}
+
+// anyOp draws an operation with a value that it takes.
+func anyOp(r *rand.Rand) Op {
+	op := Op{Kind: Kind(r.IntN(int(kinds))), Interpolation: Interpolation(r.IntN(2)), Fill: Color{1, 2, 3}}
+	switch op.Kind {
+	case ShearX, ShearY:
+		op.Value = r.Float64() - 0.5
+	case TranslateX, TranslateY:
+		op.Value = float64(r.IntN(41) - 20)
+	case Rotate:
+		op.Value = r.Float64() * 360
+		if r.IntN(4) == 0 {
+			op.Value = float64(r.IntN(4) * 90)
+		}
+	case Posterize:
+		op.Value = float64(1 + r.IntN(8))
+	case Solarize:
+		op.Value = r.Float64() * 256
+	case Hue:
+		op.Value = r.Float64() - 0.5
+	case Blur:
+		op.Value, op.Kernel = 0.1+4*r.Float64(), [2]int{1 + 2*r.IntN(14), 1 + 2*r.IntN(14)}
+	default:
+		op.Value = []float64{0, 0.3, 1, 1.7, 40}[r.IntN(5)] * r.Float64()
+	}
+	return op
+}
+
+// Whatever instructions there are, the pixels are the same, and nothing but the pixels
+// is touched.
+func TestLevelsAgree(t *testing.T) {
+	for _, side := range []guardtest.Side{guardtest.After, guardtest.Before} {
+		assembly(t, func(t *testing.T, level simd.Level) {
+			r := rand.New(rand.NewPCG(31, uint64(side)))
+			ws, generic := workspaceAt(level), workspaceAt(simd.Generic)
+			for range 1200 / every {
+				m, op := guarded(t, r, side), anyOp(r)
+				want := *m
+				want.Pix = bytes.Clone(m.Pix)
+				if err := generic.apply(&want, op); err != nil {
+					t.Fatal(err)
+				}
+				if err := ws.apply(m, op); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(m.Pix, want.Pix) {
+					count, most := difference(m.Pix, want.Pix)
+					t.Fatalf("%+v of %d x %d in rows of %d: %d bytes differ from generic, by up to %d", op, m.Width, m.Height, m.Stride, count, most)
+				}
+			}
+		})
+	}
+}
+
+func (ws *Workspace) apply(m *imaging.Image, op Op) error { return op.Apply(ws, m) }
+
+// The assembly takes other ways than generic Go to a hue and to the level of a colour:
+// it takes every colour to where Go takes it.
+func TestHueOfAllColors(t *testing.T) {
+	assembly(t, func(t *testing.T, level simd.Level) {
+		got, want := make([]uint8, 3<<16), make([]uint8, 3<<16)
+		for red := 0; red < 256; red += every {
+			for i := range 1 << 16 {
+				copy(want[3*i:], []uint8{uint8(red), uint8(i >> 8), uint8(i)})
+			}
+			copy(got, want)
+			shift := uint8(red * 7)
+			turnHue(got, shift, level)
+			hueGeneric(want, shift)
+			if !bytes.Equal(got, want) {
+				for i := range 1 << 16 {
+					if !bytes.Equal(got[3*i:3*i+3], want[3*i:3*i+3]) {
+						t.Fatalf("(%d, %d, %d) turned by %d: %v; generic %v", red, i>>8, i&255, shift, got[3*i:3*i+3], want[3*i:3*i+3])
+					}
+				}
+			}
+		}
+	})
+}
+
+// Of tables, every entry is found, wherever the byte lies.
+func TestTablesAreLookedUp(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	var tables [3]table
+	for c := range tables {
+		for i := range tables[c] {
+			tables[c][i] = uint8(r.Uint32())
+		}
+	}
+	assembly(t, func(t *testing.T, level simd.Level) {
+		for n := 0; n < 900; n += 3 {
+			one, three := make([]uint8, n), make([]uint8, n)
+			for i := range one {
+				one[i] = uint8(i / 3)
+			}
+			copy(three, one)
+			lookup(one, &tables[0], level)
+			lookup3(three, &tables, level)
+			for i := range one {
+				if one[i] != tables[0][uint8(i/3)] || three[i] != tables[i%3][uint8(i/3)] {
+					t.Fatalf("byte %d of %d: %d, of three tables %d", i, n, one[i], three[i])
+				}
+			}
+		}
+	})
+}

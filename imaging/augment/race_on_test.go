@@ -1,0 +1,6 @@
+//go:build race
+
+package augment
+
+// every thins out what only computes.
+const every = 16
