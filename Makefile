@@ -10,7 +10,8 @@ FUZZTIME ?= 10s
 BENCH    ?= .
 BENCHTIME ?= 1s
 PKGS     ?= ./...
-ROUNDS   ?= 5
+# How often the bench-… targets measure each tool; by default as often as suits each.
+ROUNDS   ?=
 
 # The demo's and the benchmarks' data: a folder of your own images, one folder a
 # class, or generated ones.
@@ -19,6 +20,8 @@ IMAGES   ?= 2000
 CLASSES  ?= 50
 # Real photographs for benchmarks and tests; without them, generated ones.
 PHOTOS   ?= $(or $(SHARDIFY_PHOTOS),$(wildcard ../shared/data/imagenet-sample))
+
+BENCHFLAGS = $(if $(ROUNDS),-rounds $(ROUNDS)) -photos '$(PHOTOS)'
 
 PLATFORMS := linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
@@ -32,7 +35,7 @@ S3_SERVER := .cache/tools/versitygw-$(VERSITYGW)
 RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-epoch bench-memory bench-first soak-resume fuzz \
+.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-epoch bench-jpeg bench-memory bench-first soak-resume fuzz \
 	asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
 
 help: ## list the targets
@@ -63,22 +66,25 @@ bench: ## Go benchmarks: BENCH=regexp PKGS=./shard/... BENCHTIME=1s
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime '$(BENCHTIME)' -timeout 60m $(PKGS)
 
 bench-pack: build peers ## pack against tar, webdataset and TFRecordWriter
-	$(GO) run ./tools/bench -rounds $(ROUNDS) -photos '$(PHOTOS)' pack
+	$(GO) run ./tools/bench $(BENCHFLAGS) pack
 
 bench-scale: build ## pack a million tiny files: peak memory, files/s
 	$(GO) run ./tools/bench scale
 
 bench-verify: build ## verify on one core, page cache warm
-	$(GO) run ./tools/bench -rounds $(ROUNDS) -photos '$(PHOTOS)' verify
+	$(GO) run ./tools/bench $(BENCHFLAGS) verify
 
 bench-epoch: build peers ## photographs to batches of random crops, against webdataset with Pillow
-	$(GO) run ./tools/bench -rounds $(ROUNDS) -photos '$(PHOTOS)' epoch
+	$(GO) run ./tools/bench $(BENCHFLAGS) epoch
+
+bench-jpeg: build peers programs peers-codecs peers-torch ## decoding JPEG on one core, against libjpeg-turbo, OpenCV, torchvision, Pillow
+	$(GO) run ./tools/bench $(BENCHFLAGS) jpeg
 
 bench-memory: build ## resident memory of shardread against its budget, with outliers
 	$(GO) run ./tools/bench memory
 
 bench-first: build ## from a process's start to the first batch of 10,000 shards
-	$(GO) run ./tools/bench -rounds $(ROUNDS) first
+	$(GO) run ./tools/bench $(BENCHFLAGS) first
 
 soak-resume: ## kill and resume ranks 50 times over three epochs, in changing worlds
 	$(GO) test ./reader -run '^TestKillAndResume$$' -count=1 -v -timeout 30m -kills 50
@@ -140,12 +146,12 @@ $(S3_SERVER):
 tools: $(S3_SERVER) ## install the S3 server of the tests into .cache/tools
 
 peers: ## install the Python peers into .venv, once per version of their list
-	@cmp -s tools/peers/requirements.txt .venv/requirements.txt || { \
-		echo 'installing the Python peers into .venv'; \
-		rm -rf .venv && \
-		$(PYTHON) -m venv .venv && \
-		.venv/bin/python -m pip install --quiet --disable-pip-version-check -r tools/peers/requirements.txt && \
-		cp tools/peers/requirements.txt .venv/requirements.txt; }
+	@PYTHON='$(PYTHON)' sh tools/peers/venv.sh .venv tools/peers/requirements.txt
+
+# Peers of benchmarks alone, by the name of their list: .cache/peers/NAME, of
+# tools/peers/NAME.txt.
+peers-%:
+	@PYTHON='$(PYTHON)' sh tools/peers/venv.sh .cache/peers/$* tools/peers/$*.txt
 
 programs: ## install the system programs that tests use, where apt-get and root allow it
 	@sh tools/peers/programs.sh

@@ -6,13 +6,15 @@
 //	               tar, webdataset's ShardWriter, TensorFlow's TFRecordWriter
 //	bench scale    a million tiny files: peak memory, files/s
 //	bench verify   checking a data set on one core
+//	bench jpeg     decoding JPEG on one core: imaging/jpeg, libjpeg-turbo, and Python's
+//	               bindings to it
 //	bench epoch    4,000 photographs to batches of random crops: shardread, and
 //	               webdataset with Pillow
 //	bench first    from a process's start to the first batch of 10,000 shards
 //	bench memory   reading with a budget of memory, with and without outliers
 //
-// The Makefile calls it: bench-pack, bench-scale, bench-verify, bench-epoch, bench-memory,
-// bench-first. It needs bin/shardify, bin/shardread and, for pack and epoch, .venv.
+// The Makefile has a target for each: bench-pack and so on. It needs bin/shardify,
+// bin/shardread and, for pack, jpeg and epoch, the peers in .venv and .cache/peers.
 // Everything it writes lies in .cache/bench, of which only the results, as JSON, are left.
 //
 // Input is read from the page cache, output ends in fsync for every tool, and the
@@ -33,6 +35,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -48,9 +52,39 @@ type bench struct {
 	files    int
 }
 
+// benchmark is one of the things that can be measured, and how often it is by default.
+type benchmark struct {
+	name    string
+	rounds  int
+	measure func(*bench, context.Context) (report, error)
+}
+
+var benchmarks = []benchmark{
+	{"pack", 5, (*bench).pack},
+	{"scale", 2, (*bench).scale},
+	{"verify", 5, (*bench).verify},
+	{"jpeg", 15, (*bench).jpeg},
+	{"epoch", 5, (*bench).epoch},
+	{"memory", 1, (*bench).memory},
+	{"first", 5, (*bench).first},
+}
+
+func names() string {
+	var all []string
+	for _, m := range benchmarks {
+		all = append(all, m.name)
+	}
+	return strings.Join(all, "|")
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var err error
+	if len(os.Args) > 1 && os.Args[1] == "codec" { // a contender of bench jpeg
+		err = runCodec(os.Args[2:], os.Stdin, os.Stdout)
+	} else {
+		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	stop()
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -65,28 +99,34 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.Usage = func() {
-		fmt.Fprintln(stderr, "usage: bench [flags] pack|scale|verify|epoch|memory|first")
+		fmt.Fprintln(stderr, "usage: bench [flags] "+names())
 		fs.PrintDefaults()
 	}
 	b := &bench{}
-	fs.IntVar(&b.rounds, "rounds", 5, "how often each is measured")
+	fs.IntVar(&b.rounds, "rounds", 0, "how often each is measured; 0 for as often as suits the benchmark")
 	fs.StringVar(&b.photos, "photos", "", "folder of JPEG `files` to make the data from; generated ones without it")
 	fs.IntVar(&b.files, "files", 1_000_000, "scale: number of files")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if fs.NArg() != 1 || b.rounds < 1 || b.files < 1 {
+	if fs.NArg() != 1 || b.rounds < 0 || b.files < 1 {
 		fs.Usage()
-		return errors.New("want one of pack, scale, verify, epoch, memory, first; rounds and files of 1 and more")
+		return fmt.Errorf("want one of %s; rounds of 0 and more, files of 1 and more", names())
 	}
-	measure, ok := map[string]func(*bench, context.Context) (report, error){
-		"pack": (*bench).pack, "scale": (*bench).scale, "verify": (*bench).verify, "epoch": (*bench).epoch,
-		"memory": (*bench).memory, "first": (*bench).first,
-	}[fs.Arg(0)]
-	if !ok {
-		return fmt.Errorf("%q: want one of pack, scale, verify, epoch, memory, first", fs.Arg(0))
+	i := slices.IndexFunc(benchmarks, func(m benchmark) bool { return m.name == fs.Arg(0) })
+	if i < 0 {
+		return fmt.Errorf("%q: want one of %s", fs.Arg(0), names())
+	}
+	measure := benchmarks[i].measure
+	if b.rounds == 0 {
+		b.rounds = benchmarks[i].rounds
 	}
 
+	if b.photos != "" {
+		if b.photos, err = filepath.Abs(b.photos); err != nil {
+			return err
+		}
+	}
 	if b.root, err = repository(); err != nil {
 		return err
 	}

@@ -19,10 +19,11 @@ type report struct {
 	Host  Host      `json:"host"`
 	Date  time.Time `json:"date"`
 	// Files and Bytes are the input's.
-	Files  int64       `json:"files"`
-	Bytes  int64       `json:"bytes"`
-	Rows   []Row       `json:"rows"`
-	Memory []MemoryRow `json:"memory,omitempty"`
+	Files    int64       `json:"files"`
+	Bytes    int64       `json:"bytes"`
+	Rows     []Row       `json:"rows,omitempty"`
+	Memory   []MemoryRow `json:"memory,omitempty"`
+	Decoding []Decoding  `json:"decoding,omitempty"`
 	// Notes are what the reader must know to trust the figures.
 	Notes []string `json:"notes"`
 
@@ -82,6 +83,12 @@ func median(x []float64) float64 {
 // print writes the report as a table in Markdown, as docs/benchmarks.md wants it.
 func (r *report) print(w io.Writer) error {
 	b := bufio.NewWriter(w)
+	if r.Decoding != nil {
+		fmt.Fprintf(b, "\n### %s\n\n%s files, %.1f MB. %s\n\n", r.Title, thousands(r.Files), float64(r.Bytes)/1e6, r.Host)
+		printDecoding(b, r.Decoding)
+		r.printNotes(b)
+		return b.Flush()
+	}
 	if r.Memory != nil {
 		fmt.Fprintf(b, "\n### %s\n\n%s\n\n", r.Title, r.Host)
 		printMemory(b, r.Memory)

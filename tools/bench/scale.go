@@ -25,8 +25,6 @@ func (b *bench) scale(ctx context.Context) (report, error) {
 		{name: "shardify pack --dry-run", argv: []string{b.shardify, "pack", src, out, "--dry-run", "--check", "none"}},
 		{name: "shardify pack", out: out, argv: []string{b.shardify, "pack", src, out}},
 	}
-	rounds := b.rounds
-	b.rounds = min(rounds, 2)
 	runs, err := b.alternate(ctx, processes, func(p *process) error {
 		if p.out == "" {
 			return nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // peakRSS is the greatest resident memory of a finished process, in bytes.
@@ -18,4 +19,13 @@ func peakRSS(s *os.ProcessState) int64 {
 		return int64(usage.Maxrss) //nolint:unconvert // an int32 or long on other systems; bytes here, kilobytes there
 	}
 	return int64(usage.Maxrss) << 10 //nolint:unconvert // as above
+}
+
+// processorTime is what this process has used of the processors so far.
+func processorTime() (time.Duration, error) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, os.NewSyscallError("getrusage", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
