@@ -1,6 +1,7 @@
 package jpeg_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -42,6 +43,46 @@ func ExampleDecoder_DecodeAll() {
 		if jobs[i].Err != nil {
 			log.Fatalf("file %d: %v", i, jobs[i].Err)
 		}
+	}
+}
+
+// A file in another format, or too large, becomes a JPEG of quality 90, with the
+// profile that says what its colours mean.
+func ExampleEncoder_Encode() {
+	var img imaging.Image // decoded, scaled
+	var profile []byte    // of the source
+	segments, err := jpeg.AppendICC(nil, profile)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var e jpeg.Encoder
+	data, err := e.Encode(nil, &img, jpeg.EncodeOptions{Quality: 90, Segments: segments})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(data))
+}
+
+// A progressive file becomes a baseline file, and is compared with it before it goes.
+func ExampleTranscoder() {
+	data, err := os.ReadFile("progressive.jpg")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var t jpeg.Transcoder
+	baseline, err := t.Transcode(nil, data, jpeg.TranscodeOptions{})
+	var unsupported *jpeg.UnsupportedError
+	switch {
+	case errors.As(err, &unsupported):
+		baseline = data // stays as it is
+	case err != nil:
+		log.Fatal(err)
+	}
+	if err := t.Verify(data, baseline, jpeg.TranscodeOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile("baseline.jpg", baseline, 0o644); err != nil {
+		log.Fatal(err)
 	}
 }
 

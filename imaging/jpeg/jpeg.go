@@ -1,6 +1,7 @@
 // Package jpeg decodes JPEG files, for training above all: of a file it decodes what
 // a crop needs, several files at a time, straight into their places in a batch. The
-// pixels are libjpeg-turbo's, and so Pillow's, byte for byte.
+// pixels are libjpeg-turbo's, and so Pillow's, byte for byte. It makes JPEG files too, of
+// pixels and of other JPEG files, for data sets to be.
 //
 // [Decoder.Decode] makes an image of a file, or of a region of it.
 // [Decoder.DecodeAll] does so with many, scales them, and puts them where a batch
@@ -41,7 +42,8 @@
 // # How
 //
 // Files come in two halves: Huffman codes to blocks of quantised coefficients
-// (internal/entropy), blocks to pixels (internal/pixel), strip by strip. On amd64
-// with AVX2 both are in assembly, otherwise in Go (build tag purego, and
+// (internal/entropy), blocks to pixels (internal/pixel), strip by strip, and the other
+// way round (internal/encode). On amd64
+// with AVX2 they are in assembly, otherwise in Go (build tag purego, and
 // GODEBUG=cpu.avx2=off, choose Go); the result is the same.
 package jpeg

@@ -10,6 +10,7 @@ tar:tar
 gzip:gzip
 zstd:zstd
 djpeg:libjpeg-turbo-progs
+jpegtran:libjpeg-turbo-progs
 cc:gcc
 /usr/include/jpeglib.h:libjpeg62-turbo-dev
 '

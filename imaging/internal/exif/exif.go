@@ -1,4 +1,4 @@
-// Package exif reads the one thing of EXIF that pixels depend on.
+// Package exif reads the one thing of EXIF that pixels depend on, and sets it.
 package exif
 
 import (
@@ -16,6 +16,31 @@ const (
 // the beginning of a TIFF file (EXIF 2.32, 4.5): 1 to 8; 1 if it is missing or
 // makes no sense, for a damaged EXIF block is no reason to refuse an image.
 func Orientation(data []byte) int {
+	entry, order := find(data)
+	if entry == nil {
+		return 1
+	}
+	return Valid(Inline(order, entry))
+}
+
+// SetUpright makes the Orientation of an EXIF block 1, in place, if it has one.
+func SetUpright(data []byte) {
+	entry, order := find(data)
+	if entry == nil || Inline(order, entry) <= 1 {
+		return
+	}
+	switch order.Uint16(entry[2:]) {
+	case 1:
+		entry[8] = 1
+	case 3:
+		order.PutUint16(entry[8:], 1)
+	case 4:
+		order.PutUint32(entry[8:], 1)
+	}
+}
+
+// find returns the 12-byte directory entry of the Orientation, nil if there is none.
+func find(data []byte) ([]byte, binary.ByteOrder) {
 	var order binary.ByteOrder
 	switch {
 	case bytes.HasPrefix(data, []byte(littleMagic)):
@@ -23,24 +48,24 @@ func Orientation(data []byte) int {
 	case bytes.HasPrefix(data, []byte(bigMagic)):
 		order = binary.BigEndian
 	default:
-		return 1
+		return nil, nil
 	}
 	if len(data) < 8 {
-		return 1
+		return nil, nil
 	}
 	at := uint64(order.Uint32(data[4:]))
 	if at+2 > uint64(len(data)) {
-		return 1
+		return nil, nil
 	}
 	entries := int(order.Uint16(data[at:]))
 	rest := data[at+2:]
 	for ; entries > 0 && len(rest) >= 12; entries-- {
 		if order.Uint16(rest) == tagOrientation {
-			return Valid(Inline(order, rest))
+			return rest[:12], order
 		}
 		rest = rest[12:]
 	}
-	return 1
+	return nil, nil
 }
 
 // Inline returns the first value of a 12-byte directory entry that holds its

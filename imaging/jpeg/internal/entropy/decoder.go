@@ -247,7 +247,7 @@ func (d *Decoder) table(class int, slot uint8, standard bool) ([]byte, error) {
 			return def, nil
 		}
 		if slot < 2 && standard {
-			return standardTables[class][slot], nil
+			return Standard[class][slot], nil
 		}
 	}
 	return nil, d.malformed(d.pos, fmt.Sprintf("Huffman table %d is missing", slot))

@@ -42,27 +42,33 @@ var estimate = [smoothed][2][25]int32{
 // (jdcoefct.c, after T.81, K.8): it is what makes the beginning of a file that was
 // cut look better. A file that is whole has nothing to estimate.
 func (d *Decoder) smooth() {
-	if d.Coding != Progressive {
-		return
-	}
-	useful := false
-	for c := range d.Frame.N {
-		for k := range smoothed {
-			if !d.component[c].latched || d.Frame.Component[c].Quant[blocks.Order[k]] == 0 {
-				return
-			}
-			useful = useful || k > 0 && d.bits[c][k] != 0
-		}
-		if d.bits[c][0] < 0 {
-			return
-		}
-	}
-	if !useful {
+	if !d.Unfinished() {
 		return
 	}
 	for c := range d.Frame.N {
 		d.smoothPlane(c)
 	}
+}
+
+// Unfinished tells, behind Begin, whether a progressive file lacks some of what its low
+// coefficients are made of, so that smoothing estimates them, unless d.Raw.
+func (d *Decoder) Unfinished() bool {
+	if d.Coding != Progressive {
+		return false
+	}
+	useful := false
+	for c := range d.Frame.N {
+		for k := range smoothed {
+			if !d.component[c].latched || d.Frame.Component[c].Quant[blocks.Order[k]] == 0 {
+				return false
+			}
+			useful = useful || k > 0 && d.bits[c][k] != 0
+		}
+		if d.bits[c][0] < 0 {
+			return false
+		}
+	}
+	return useful
 }
 
 func (d *Decoder) smoothPlane(c int) {

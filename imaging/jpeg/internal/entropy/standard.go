@@ -1,8 +1,8 @@
 package entropy
 
-// standardTables are those of T.81, Annex K.3.3: DC and AC, luminance and
+// Standard has the Huffman tables of T.81, Annex K.3.3: DC and AC, luminance and
 // chrominance.
-var standardTables = [2][2][]byte{
+var Standard = [2][2][]byte{
 	{
 		{
 			0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0,
