@@ -25,7 +25,10 @@
 // Between attempts passes a random time from 0 to min(MaxBackoff, Backoff × 2ⁿ)
 // after n failures in a row: "full jitter" of Marc Brooker, "Exponential Backoff
 // And Jitter", AWS Architecture Blog, March 2015, where it cost the server the
-// least work and the clients hardly more time than its rivals.
+// least work and the clients hardly more time than its rivals. A server that says for how
+// long it wants to be left alone (an error with a method RetryAfter() time.Duration, as
+// store/http has for the header Retry-After) is left alone for so long, but no longer
+// than a minute.
 //
 // # How many at once
 //
@@ -81,6 +84,9 @@ const (
 // inAll bounds the attempts of one call of which each brings a little, as a
 // multiple of Config.Attempts.
 const inAll = 8
+
+// maxAsked bounds what a server may ask to wait.
+const maxAsked = time.Minute
 
 // Config says how often and how long. The zero value is a good one for stores
 // behind a network. In JSON, times have their units: {"timeout": "30s"}.
@@ -329,7 +335,7 @@ func (c *call) again(err error, got, stalled bool) error {
 		return fmt.Errorf("%s %s: given up after %d attempts in %v: %w",
 			c.op, c.where(), c.attempts, time.Since(c.start).Round(time.Millisecond), err)
 	}
-	timer := time.NewTimer(s.backoff(max(c.failures, 1)))
+	timer := time.NewTimer(max(s.backoff(max(c.failures, 1)), asked(err)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -337,6 +343,15 @@ func (c *call) again(err error, got, stalled bool) error {
 	case <-c.ctx.Done():
 		return fmt.Errorf("%s %s: %w, after: %w", c.op, c.where(), c.ctx.Err(), err)
 	}
+}
+
+// asked is how long the server that err comes from asks to wait.
+func asked(err error) time.Duration {
+	var e interface{ RetryAfter() time.Duration }
+	if !errors.As(err, &e) {
+		return 0
+	}
+	return min(e.RetryAfter(), maxAsked)
 }
 
 // backoff is the time to wait after so many failures in a row.

@@ -691,3 +691,30 @@ func TestConfig(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 }
+
+// wantsRest is an error whose server asks to be left alone.
+type wantsRest struct{ rest time.Duration }
+
+func (e wantsRest) Error() string             { return "busy" }
+func (e wantsRest) RetryAfter() time.Duration { return e.rest }
+
+// A server is left alone for as long as it asks, but not for ever.
+func TestRetryAfter(t *testing.T) {
+	for _, c := range []struct{ rest, least, most time.Duration }{
+		{0, 0, time.Millisecond},
+		{3 * time.Second, 3 * time.Second, 3 * time.Second},
+		{time.Hour, time.Minute, time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			calls, err := NewCalls(Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond})
+			must(t, err)
+			call := calls.Begin(t.Context(), "read", "x")
+			call.Attempt(false)
+			began := time.Now()
+			must(t, call.Again(fmt.Errorf("wrapped: %w", wantsRest{c.rest}), false, false))
+			if took := time.Since(began); took < c.least || took > c.most {
+				t.Errorf("asked to wait for %v, it waited for %v", c.rest, took)
+			}
+		})
+	}
+}
