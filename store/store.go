@@ -1,7 +1,8 @@
 // Package store says where shards live: a [Store] is a folder of named objects,
 // on a disk, in memory or in a bucket.
 //
-// Open one with the table in store/open, or directly (store/file, store/mem, store/s3).
+// Open one with the table in store/open, or directly (store/file, store/mem, store/s3,
+// store/http).
 // Wrappers (store/fault) implement the same interface, and one conformance suite
 // (store/storetest) holds all of them to what is said here.
 //
@@ -19,8 +20,8 @@
 // # Errors
 //
 // Errors wrap the standard sentinels [fs.ErrNotExist], [fs.ErrExist] and
-// [fs.ErrPermission], and [ErrLocked], [ErrNoSpace], [ErrChanged] and
-// [ErrThrottled] here; they name the object's URL. Test with errors.Is.
+// [fs.ErrPermission], and [ErrLocked], [ErrNoSpace], [ErrChanged], [ErrThrottled] and
+// [ErrReadOnly] here; they name the object's URL. Test with errors.Is.
 package store
 
 import (
@@ -44,6 +45,8 @@ var (
 	ErrChanged = errors.New("the object has changed since it was opened")
 	// ErrThrottled: the store turns requests away for being too many. It passes.
 	ErrThrottled = errors.New("the store wants fewer requests")
+	// ErrReadOnly: nothing can be written there. It is errors.ErrUnsupported, too.
+	ErrReadOnly = fmt.Errorf("%w: it can only be read", errors.ErrUnsupported)
 	// ErrName: the name is none that a store could hold.
 	ErrName = fmt.Errorf("%w: not a relative slash-separated path", fs.ErrInvalid)
 )
@@ -70,7 +73,7 @@ type Store interface {
 	Create(ctx context.Context, name string) (Writer, error)
 	// List yields the objects whose names begin with prefix, in the order of their
 	// names' bytes; temporary ones are left out. A store that does not exist is
-	// empty.
+	// empty; one that has no lists, as a web server, is errors.ErrUnsupported.
 	List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 	// Remove deletes an object, and folders that this leaves empty. A missing
 	// object is no error.

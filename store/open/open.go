@@ -12,6 +12,7 @@ import (
 
 	"shardify/store"
 	"shardify/store/file"
+	"shardify/store/http"
 	"shardify/store/retry"
 	"shardify/store/s3"
 )
@@ -22,16 +23,20 @@ var ErrScheme = fmt.Errorf("%w: no store for such a URL", errors.ErrUnsupported)
 // stores is the table. What has no scheme is a path, for store/file.
 var stores = []struct {
 	scheme string
+	reads  bool // it can only be read
 	open   func(ctx context.Context, url string) (store.Store, error)
 }{
-	{"file", openFile},
-	{"s3", openS3},
+	{"file", false, openFile},
+	{"s3", false, openS3},
+	{"https", true, openHTTP},
+	{"http", true, openHTTP},
 }
 
 // URL opens the store that a path (relative or absolute, also with a drive letter
-// as on Windows), a file:// URL or s3://bucket/prefix names; of a bucket, as the
-// environment says (package s3). It need not exist yet. Schemes that are
-// not in the table are ErrScheme.
+// as on Windows), a file:// URL, s3://bucket/prefix or https://host/prefix names; of a
+// bucket and a web server, as the environment says (packages s3 and http). It need not
+// exist yet. What a web server has can only be read. Schemes that are not in the table
+// are ErrScheme.
 func URL(ctx context.Context, url string) (store.Store, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", url, err)
@@ -61,6 +66,18 @@ func Retried(ctx context.Context, url string) (store.Store, error) {
 	return retry.New(s, retry.Config{})
 }
 
+// Writable is Retried for what will be written to: a store that can only be read is
+// store.ErrReadOnly.
+func Writable(ctx context.Context, url string) (store.Store, error) {
+	scheme, rest, _ := strings.Cut(url, "://")
+	for _, s := range stores {
+		if s.reads && strings.EqualFold(s.scheme, scheme) {
+			return nil, fmt.Errorf("open %s://%s: %w: what a web server has can be read, not written; name a folder or s3://bucket/prefix", s.scheme, withoutSecrets(rest), store.ErrReadOnly)
+		}
+	}
+	return Retried(ctx, url)
+}
+
 // openS3 opens a bucket, configured by the environment.
 func openS3(ctx context.Context, url string) (store.Store, error) {
 	c, err := s3.Config{}.Environment()
@@ -68,6 +85,15 @@ func openS3(ctx context.Context, url string) (store.Store, error) {
 		return nil, fmt.Errorf("open a bucket: %w", err)
 	}
 	return s3.New(ctx, url, c)
+}
+
+// openHTTP opens what a web server has, with logins from the environment.
+func openHTTP(_ context.Context, url string) (store.Store, error) {
+	c, err := http.Config{}.Environment()
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", http.Title(url), err)
+	}
+	return http.New(url, c)
 }
 
 // isScheme says that s is a URL's scheme (RFC 3986, 3.1), and more than a drive

@@ -100,8 +100,10 @@ func TestURLRefused(t *testing.T) {
 		{"s3://", false, []string{"bucket"}},
 		{"s3://b/x//y", false, []string{"s3://b"}},
 		{"gs://bucket/key", true, []string{"gs://bucket/key", "path", "file://", "s3://"}},
-		{"http://host/x", true, []string{"http://host/x", "file://"}},
-		{"https://host/x", true, []string{"https://host/x", "file://"}},
+		{"ftp://host/x", true, []string{"ftp://host/x", "file://", "https://"}},
+		{"https://", false, []string{"https://host/path"}},
+		{"https:///x", false, []string{"https://host/path"}},
+		{"https://host/x#y", false, []string{"%23"}},
 		{"gs+x.y-1://b", true, []string{"gs+x.y-1://b"}},
 		{"file://host/data", false, []string{"host", "file:///host/data"}},
 		{"file:///data?x=1", false, []string{"%3F"}},
@@ -131,9 +133,43 @@ func TestURLRefused(t *testing.T) {
 	}
 }
 
+func TestURLHTTP(t *testing.T) {
+	t.Setenv("NETRC", os.DevNull)
+	for url, want := range map[string]string{
+		"https://host": "https://host", "http://host:80/a/b/": "http://host:80/a/b", "HTTPS://host/a%20b": "https://host/a%20b",
+		"https://user:SECRET@host/x?sig=SECRET": "https://host/x",
+	} {
+		s, err := URL(t.Context(), url)
+		if err != nil || s.URL() != want {
+			t.Errorf("URL(%q) = %v, %v; want %s", url, s, err, want)
+		}
+		if s, err := Retried(t.Context(), url); err != nil || s.URL() != want {
+			t.Errorf("Retried(%q): %v", url, err)
+		} else if _, ok := s.(*retry.Store); !ok {
+			t.Errorf("Retried(%q) is a %T", url, s)
+		}
+		if _, err := Writable(t.Context(), url); !errors.Is(err, store.ErrReadOnly) || !strings.Contains(err.Error(), strings.TrimPrefix(want, "https")) || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("Writable(%q): %v", url, err)
+		}
+	}
+	for name, value := range map[string]string{"SHARDIFY_HTTP_HEADER": "SECRET", "SHARDIFY_HTTP_OBJECTS": filepath.Join(t.TempDir(), "none")} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, value)
+			if _, err := URL(t.Context(), "https://host/x?SECRET"); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "SECRET") {
+				t.Errorf("a wrong %s: %v", name, err)
+			}
+		})
+	}
+	dir := t.TempDir()
+	if s, err := Writable(t.Context(), dir); err != nil || s.URL() != dir {
+		t.Errorf("Writable of a folder: %v, %v", s, err)
+	}
+}
+
 func TestURLHidesSecrets(t *testing.T) {
 	for _, url := range []string{
-		"s3://key:SECRET@bucket/x", "https://user:SECRET@host", "https://host/x?sig=SECRET", "https://a@b:SECRET@host/x",
+		"s3://key:SECRET@bucket/x", "gs://user:SECRET@host", "gs://host/x?sig=SECRET", "ftp://a@b:SECRET@host/x",
+		"https://user:SECRET@host/%zz", "https://user:SECRET@/x", "https://user:SECRET@host/x?sig=SECRET#y",
 	} {
 		if _, err := URL(t.Context(), url); err == nil || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("URL(%q): %v", url, err)

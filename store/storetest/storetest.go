@@ -28,11 +28,26 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) { run(t, open, testR
 // which was replaced or removed while it was open is store.ErrChanged.
 func RunChanged(t *testing.T, open func(t *testing.T) store.Store) { run(t, open, testChanged) }
 
+// suite is a test by its name.
+type suite []struct {
+	name string
+	test func(t *testing.T, s store.Store)
+}
+
+func (all suite) run(t *testing.T, open func(t *testing.T) store.Store) {
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			s := open(t)
+			if s.URL() == "" {
+				t.Error("the store has no URL")
+			}
+			c.test(t, s)
+		})
+	}
+}
+
 func run(t *testing.T, open func(t *testing.T) store.Store, replace func(t *testing.T, s store.Store)) {
-	for _, c := range []struct {
-		name string
-		test func(t *testing.T, s store.Store)
-	}{
+	suite{
 		{"Missing", testMissing},
 		{"Sizes", testSizes},
 		{"ReadAt", testReadAt},
@@ -56,14 +71,95 @@ func run(t *testing.T, open func(t *testing.T) store.Store, replace func(t *test
 		{"ConcurrentName", testConcurrentName},
 		{"ConcurrentFolder", testConcurrentFolder},
 		{"ConcurrentReads", testConcurrentReads},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := open(t)
-			if s.URL() == "" {
-				t.Error("the store has no URL")
+	}.run(t, open)
+}
+
+// RunReadOnly runs what of the suite is about reading, for stores that can only be
+// read. open returns such a store, of nothing yet, and one that shows the same objects,
+// through which they come and go. An object that was replaced or removed while it was
+// open must be store.ErrChanged.
+func RunReadOnly(t *testing.T, open func(t *testing.T) (s, behind store.Store)) {
+	suite{
+		{"Missing", testMissing},
+		{"Sizes", testSizes},
+		{"ReadAt", testReadAt},
+		{"Commit", testCommit},
+		{"Replace", testChanged},
+		{"WithSize", testWithSize},
+		{"Remove", testRemove},
+		{"Names", testNames},
+		{"LongNames", testLongNames},
+		{"Cancelled", testCancelled},
+		{"ConcurrentNames", testConcurrentNames},
+		{"ConcurrentName", testConcurrentName},
+		{"ConcurrentReads", testConcurrentReads},
+	}.run(t, func(t *testing.T) store.Store {
+		s, behind := open(t)
+		return shown{behind, s}
+	})
+	t.Run("ReadOnly", func(t *testing.T) {
+		s, behind := open(t)
+		testReadOnly(t, s, behind)
+	})
+}
+
+// shown is a store that is written behind what it is read through.
+type shown struct {
+	store.Store
+	reads store.Store
+}
+
+func (s shown) URL() string { return s.reads.URL() }
+
+func (s shown) Open(ctx context.Context, name string) (store.Object, error) {
+	return s.reads.Open(ctx, name)
+}
+
+// What writes is refused, and says what and where.
+func testReadOnly(t *testing.T, s, behind store.Store) {
+	ctx := t.Context()
+	put(t, behind, "a", []byte("x"))
+	_, err := s.Create(ctx, "b")
+	is(t, "Create", err, store.ErrReadOnly, s.URL()+"/b")
+	_, err = s.Create(ctx, "a")
+	is(t, "Create", err, store.ErrReadOnly, s.URL()+"/a")
+	_, err = s.Lock(ctx, "c", "x")
+	is(t, "Lock", err, store.ErrReadOnly, s.URL()+"/c")
+	is(t, "Lock", err, errors.ErrUnsupported, "")
+	is(t, "Remove", s.Remove(ctx, "a"), store.ErrReadOnly, s.URL()+"/a")
+	is(t, "Sweep", s.Sweep(ctx, ""), store.ErrReadOnly, s.URL())
+	visible(t, behind, "a")
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, name := range []string{"", "/a", "../a"} {
+		_, err := s.Create(ctx, name)
+		is(t, "Create", err, store.ErrName, fmt.Sprintf("%q", name))
+		is(t, "Remove", s.Remove(ctx, name), store.ErrName, fmt.Sprintf("%q", name))
+		_, err = s.Lock(ctx, name, "")
+		is(t, "Lock", err, store.ErrName, fmt.Sprintf("%q", name))
+	}
+	_, err = s.Create(cancelled, "a")
+	is(t, "Create", err, context.Canceled, "a")
+	is(t, "Sweep", s.Sweep(cancelled, ""), context.Canceled, "")
+
+	// A list is right, or there is none.
+	for _, c := range []struct {
+		ctx  context.Context
+		want error
+	}{{ctx, errors.ErrUnsupported}, {cancelled, context.Canceled}} {
+		n := 0
+		for info, err := range s.List(c.ctx, "") {
+			if n++; n > 1 {
+				t.Fatalf("List goes on: %+v, %v", info, err)
 			}
-			c.test(t, s)
-		})
+			if c.ctx == ctx && err == nil && info.Name == "a" {
+				continue
+			}
+			is(t, "List", err, c.want, s.URL())
+		}
+		if n != 1 {
+			t.Errorf("List yields %d items", n)
+		}
 	}
 }
 

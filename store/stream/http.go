@@ -2,21 +2,18 @@ package stream
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
-	"net/http"
-	"net/url"
-	"strconv"
+	nethttp "net/http"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"shardify/store/http"
 	"shardify/store/retry"
 )
 
@@ -51,70 +48,14 @@ type body struct {
 }
 
 func (o *Opener) openHTTP(ctx context.Context, name string) (io.ReadCloser, error) {
-	if _, err := http.NewRequest(http.MethodGet, name, nil); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", Title(name), fs.ErrInvalid, bare(err))
+	if err := http.CheckURL(name); err != nil {
+		return nil, fmt.Errorf("%s: %w", Title(name), err)
 	}
 	return &body{o: o, ctx: ctx, url: name, name: Title(name), size: -1, hash: xxhash.New()}, nil
 }
 
-// bare is err without the URL, which the message has already and which may hold
-// secrets.
-func bare(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
-}
-
-// statusError is an answer that is none.
-type statusError struct {
-	name   string
-	code   int
-	status string
-}
-
-func (e *statusError) Error() string {
-	const check = "check the URL, and the range of numbers in it"
-	switch e.code {
-	case http.StatusNotFound, http.StatusGone:
-		return fmt.Sprintf("%s: the server says %s: %s", e.name, e.status, check)
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
-		return fmt.Sprintf("%s: the server says %s: it wants a login, or a signature that has expired; give a signed URL, https://user:password@host/…, or fetch it with a program that can log in: COMMAND | shardread … -", e.name, e.status)
-	}
-	return fmt.Sprintf("%s: the server says %s", e.name, e.status)
-}
-
-// Unwrap is the sentinel for an answer, nil for those that have none.
-func (e *statusError) Unwrap() error {
-	switch e.code {
-	case http.StatusNotFound, http.StatusGone:
-		return fs.ErrNotExist
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
-		return fs.ErrPermission
-	}
-	return nil
-}
-
 // passes says whether an error may pass by itself.
-func passes(err error) bool {
-	var status *statusError
-	var dns *net.DNSError
-	var cert *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &status):
-		switch status.code {
-		case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-			return true
-		}
-		return status.code >= 500 && status.code != http.StatusNotImplemented
-	case errors.Is(err, ErrChanged), errors.As(err, &cert):
-		return false
-	case errors.As(err, &dns):
-		return !dns.IsNotFound
-	}
-	return true
-}
+func passes(err error) bool { return !errors.Is(err, ErrChanged) && http.Passes(err) }
 
 // Read reads what comes next, asking again for it as often as it must.
 func (b *body) Read(p []byte) (int, error) {
@@ -175,7 +116,7 @@ func (b *body) attempt(p []byte) (n int, stalled bool, err error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil && err != io.EOF {
-		err = fmt.Errorf("read %s at %d: %w", b.name, b.off+int64(n), bare(err))
+		err = http.Fault(b.ctx, "read", fmt.Sprintf("%s at %d", b.name, b.off+int64(n)), err)
 	}
 	return n, b.stalled.Load(), err
 }
@@ -201,20 +142,16 @@ func (b *body) connect() (stalled bool, err error) {
 		})
 		defer b.timer.Stop()
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url, nil)
-	if err != nil {
-		return false, err
-	}
-	req.Header.Set("User-Agent", "shardify")
+	header := nethttp.Header{}
 	if b.off > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", b.off))
+		header.Set("Range", fmt.Sprintf("bytes=%d-", b.off))
 		if v := b.validator(); v != "" {
-			req.Header.Set("If-Range", v)
+			header.Set("If-Range", v)
 		}
 	}
-	answer, err := b.o.client.Do(req)
+	answer, err := b.o.client.Get(ctx, b.url, header)
 	if err != nil {
-		return b.stalled.Load(), fmt.Errorf("GET %s: %w", b.name, bare(err))
+		return b.stalled.Load(), http.Fault(b.ctx, "get", b.name, err)
 	}
 	b.answer = answer.Body
 	return b.stalled.Load(), b.accept(answer)
@@ -229,42 +166,33 @@ func (b *body) validator() string {
 }
 
 // accept looks at the head of an answer.
-func (b *body) accept(a *http.Response) error {
+func (b *body) accept(a *nethttp.Response) error {
 	switch a.StatusCode {
-	case http.StatusOK:
+	case nethttp.StatusOK:
 		if err := b.same(a.Header, a.ContentLength); err != nil {
 			return err
 		}
 		return b.leaveOut()
-	case http.StatusPartialContent:
-		from, size, ok := contentRange(a.Header.Get("Content-Range"))
+	case nethttp.StatusPartialContent:
+		from, size, ok := http.ContentRange(a.Header.Get("Content-Range"))
 		if !ok || from != b.off {
 			return fmt.Errorf("GET %s from byte %d: %w: the server sends %q", b.name, b.off, fs.ErrInvalid, a.Header.Get("Content-Range"))
 		}
 		return b.same(a.Header, size)
-	case http.StatusRequestedRangeNotSatisfiable:
+	case nethttp.StatusRequestedRangeNotSatisfiable:
 		// All there is has been delivered, where its length was not known.
-		if _, size, _ := contentRange(a.Header.Get("Content-Range")); b.off > 0 && size == b.off && (b.size < 0 || b.size == size) {
+		if _, size, _ := http.ContentRange(a.Header.Get("Content-Range")); b.off > 0 && size == b.off && (b.size < 0 || b.size == size) {
 			return io.EOF
 		}
 		if b.off > 0 {
 			return b.changed("it has become shorter than what was read, %d bytes", b.off)
 		}
 	}
-	return &statusError{b.name, a.StatusCode, a.Status}
-}
-
-// contentRange parses "bytes FROM-TO/SIZE", whose size may be "*", and "bytes */SIZE".
-func contentRange(text string) (from, size int64, ok bool) {
-	size = -1
-	text, ok = strings.CutPrefix(text, "bytes ")
-	part, whole, found := strings.Cut(text, "/")
-	if n, err := strconv.ParseInt(whole, 10, 64); err == nil {
-		size = n
+	err := http.Status("get", b.name, a)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: check the URL, and the range of numbers in it", err)
 	}
-	first, _, dash := strings.Cut(part, "-")
-	from, err := strconv.ParseInt(first, 10, 64)
-	return from, size, ok && found && dash && err == nil && from >= 0
+	return err
 }
 
 func (b *body) changed(format string, args ...any) error {
@@ -272,7 +200,7 @@ func (b *body) changed(format string, args ...any) error {
 }
 
 // same compares an answer with the first one.
-func (b *body) same(h http.Header, size int64) error {
+func (b *body) same(h nethttp.Header, size int64) error {
 	etag, modified := h.Get("ETag"), h.Get("Last-Modified")
 	if !b.known {
 		b.known, b.size, b.etag, b.modified = true, size, etag, modified
@@ -305,7 +233,7 @@ func (b *body) leaveOut() error {
 		if left -= int64(n); left > 0 && err == io.EOF {
 			return b.changed("it has become shorter than what was read, %d bytes", b.off)
 		} else if left > 0 && err != nil {
-			return fmt.Errorf("read %s again: %w", b.name, bare(err))
+			return http.Fault(b.ctx, "read again", b.name, err)
 		}
 	}
 	if again.Sum64() != b.hash.Sum64() {

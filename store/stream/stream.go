@@ -25,7 +25,8 @@
 // that sends all of it again is read again, and what has been delivered already is
 // compared and left out. An object that has become another one meanwhile, by its ETag,
 // time, size or bytes, is [ErrChanged]. Answers 5xx, 408, 425 and 429 and errors of
-// the network are tried again as package store/retry says; others are final.
+// the network are tried again as package store/retry says; others are final. Requests
+// are made by package store/http: its logins, redirects and proxies.
 //
 // A body whose length the server does not say, and whose end it marks with that of the
 // connection (HTTP/1.0), cannot be told from one that was cut.
@@ -37,11 +38,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"net/url"
 	"os"
 	"strings"
 
+	"shardify/store/http"
 	"shardify/store/open"
 	"shardify/store/retry"
 )
@@ -54,14 +55,13 @@ var ErrChanged = errors.New("it has changed while it was read")
 
 // Opener opens streams. It is safe for concurrent use.
 type Opener struct {
-	calls     *retry.Calls
-	client    *http.Client
-	transport *http.Transport
+	calls  *retry.Calls
+	client *http.Client
 }
 
 // New returns an opener whose HTTP requests are tried again as c says; c.Timeout is the
 // time without any bytes after which a request is made again, and c.Hedge means
-// nothing.
+// nothing. Logins and headers are as for store/http, from the environment.
 func New(c retry.Config) (*Opener, error) {
 	own := c.Retryable
 	c.Retryable = func(err error) bool { return passes(err) && (own == nil || own(err)) }
@@ -69,17 +69,22 @@ func New(c retry.Config) (*Opener, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DisableCompression = true // offsets are those of the object
-	t.MaxIdleConnsPerHost = 32
-	return &Opener{calls: calls, transport: t, client: &http.Client{Transport: t}}, nil
+	config, err := http.Config{}.Environment()
+	if err != nil {
+		return nil, err
+	}
+	client, err := http.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Opener{calls, client}, nil
 }
 
 // Stats say how often requests were tried again.
 func (o *Opener) Stats() retry.Stats { return o.calls.Stats() }
 
 // Close closes idle connections.
-func (o *Opener) Close() { o.transport.CloseIdleConnections() }
+func (o *Opener) Close() { o.client.Close() }
 
 // Open opens a name that List has returned. An HTTP object is asked for with the first
 // Read. Reads are by one goroutine, and end with ctx.
@@ -129,12 +134,7 @@ func Title(name string) string {
 	if !IsHTTP(name) {
 		return name
 	}
-	u, err := url.Parse(name)
-	if err != nil {
-		name, _, _ = strings.Cut(name, "?")
-		return name
-	}
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+	return http.Title(name)
 }
 
 // Path is the part of a name that tells the format of what is there.
