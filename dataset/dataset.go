@@ -96,6 +96,9 @@ func explainMissing(ctx context.Context, st store.Store) error {
 		if errors.Is(err, syscall.ENOTDIR) {
 			return fmt.Errorf("%s: %w: it is a file; a data set is a folder, which `shardify pack` makes, and `shardify index` of a folder of shards",
 				st.URL(), ErrNotDataset)
+		} else if errors.Is(err, errors.ErrUnsupported) { // nobody can say what else is there
+			return fmt.Errorf("%s: %w: there is no %s: check the URL, which is that of a data set's folder; shards without an index are named one by one or by a pattern: `shardread stream '%s/train-{000000..000099}.tar'`",
+				st.URL(), ErrNotDataset, index.ManifestName, st.URL())
 		} else if err != nil {
 			return fmt.Errorf("data set %s: %w", st.URL(), err)
 		}

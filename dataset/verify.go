@@ -249,7 +249,8 @@ type verifier struct {
 	bySum map[index.Checksum]string
 }
 
-// extra lists the files that are no part of the data set.
+// extra lists the files that are no part of the data set; none where the store has no
+// lists, as a web server.
 func (v *verifier) extra(ctx context.Context) ([]Problem, error) {
 	known := map[string]bool{index.ManifestName: true, index.BadName: true}
 	for i := range v.d.manifest.Splits {
@@ -263,6 +264,9 @@ func (v *verifier) extra(ctx context.Context) ([]Problem, error) {
 	}
 	var found []Problem
 	for info, err := range v.d.store.List(ctx, "") {
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil, nil
+		}
 		if err != nil {
 			return found, fmt.Errorf("data set %s: %w", v.d.URL(), err)
 		}

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// The tests that docs/reader.md and docs/shuffling.md name exist, and each line of a
-// table of promises names one.
+// The tests that the guides name exist, and each line of a table of promises names one.
 func TestDocsNameTests(t *testing.T) {
 	var code strings.Builder
 	files, err := filepath.Glob("*_test.go")
@@ -20,7 +19,7 @@ func TestDocsNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(append(files, stores...), "../tools/shuffling/main_test.go", "../imaging/hostile_test.go", "../cmd/shardify/s3_test.go") {
+	for _, name := range append(append(files, stores...), "../tools/shuffling/main_test.go", "../imaging/hostile_test.go", "../cmd/shardify/s3_test.go", "../cmd/shardify/http_test.go") {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -28,7 +27,7 @@ func TestDocsNameTests(t *testing.T) {
 		code.Write(data)
 	}
 	named := 0
-	for _, doc := range []string{"reader.md", "shuffling.md", "s3.md"} {
+	for _, doc := range []string{"reader.md", "shuffling.md", "s3.md", "http.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "docs", doc))
 		if err != nil {
 			t.Fatal(err)

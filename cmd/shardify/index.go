@@ -168,7 +168,7 @@ func runIndex(ctx context.Context, o *indexOptions, args []string, s streams) er
 			o.Name = filepath.Base(abs)
 		}
 	}
-	st, err := open.Retried(ctx, dir)
+	st, err := open.Writable(ctx, dir)
 	if err != nil {
 		return err
 	}

@@ -199,7 +199,7 @@ func runPack(ctx context.Context, o *packOptions, dst string, s streams) error {
 	if err := o.finish(); err != nil {
 		return err
 	}
-	st, err := open.Retried(ctx, dst)
+	st, err := open.Writable(ctx, dst)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,8 @@ func newRootCommand() *cobra.Command {
 index, and looks after data sets packed that way. The program shardread and the Go
 package reader stream them to a trainer.
 
-A data set is named by its folder.
+A data set is named by its folder: a path, s3://bucket/prefix, or for reading
+https://host/folder.
 
 ` + exitHelp,
 		Example: `  shardify pack ~/imagenet /data/imagenet-shards

@@ -28,7 +28,8 @@ func newVerifyCommand() *cobra.Command {
 		Long: `Compare every byte of a data set with what its manifest and indexes say: the size
 and checksum of each shard and index; and for each sample its key, its fields, and
 where they lie, with the checksum of each field. Every fault is printed, with shard,
-key, field and offset. Files that do not belong to the data set are warnings.
+key, field and offset. Files that do not belong to the data set are warnings; a web
+server does not say which it has.
 
 Nothing is changed. Each file is read once.
 

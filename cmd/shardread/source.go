@@ -27,10 +27,16 @@ type batches interface {
 }
 
 // isStream says that DST names shards to be streamed, and no packed data set: standard
-// input, a URL of a web server, a pattern, a file or a pipe. A folder is a data set.
+// input, a pattern, a file or a pipe, and of a web server a pattern or what has a shard's
+// ending. A folder is a data set.
 func isStream(dst string) bool {
-	if dst == stream.Stdin || stream.IsHTTP(dst) || strings.HasPrefix(dst, "pipe:") {
+	if dst == stream.Stdin || strings.HasPrefix(dst, "pipe:") {
 		return true
+	}
+	if stream.IsHTTP(dst) {
+		path := stream.Path(dst)
+		_, err := formats.OfFile(path)
+		return err == nil || strings.ContainsAny(path, "{*?[")
 	}
 	info, err := os.Stat(strings.TrimPrefix(dst, "file://"))
 	if err == nil {
@@ -69,7 +75,7 @@ func oneSource(cmd *cobra.Command, args []string) error {
 // streamHelp is for the commands that take streams.
 const streamHelp = `
 DST may also name shards that have no index, in the way of webdataset: a file, a
-pattern ('/data/x-{000..146}.tar', '/data/*.tar.zst'), a URL
+pattern ('/data/x-{000..146}.tar', '/data/*.tar.zst'), a URL of shards
 ('https://host/x-{000..146}.tar'), a named pipe, or - for standard input. They are read
 from front to back, shuffled by a sliding buffer (--window, by default 4096 samples and
 half of --memory), and their length is not known: give --samples where ranks must have equally many
