@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"shardify/store"
 )
 
 // Error is a request that the server, or what is on the way to it, did not answer with
@@ -59,6 +61,7 @@ func (e *Error) Unwrap() (all []error) {
 func (e *Error) RetryAfter() time.Duration { return e.After }
 
 // Status is the error of an answer that has no object: its status is none of 200 and 206.
+// 429 and 503 are store.ErrThrottled.
 // where names the object for people.
 func Status(op, where string, a *http.Response) error {
 	e := &Error{Op: op, URL: where, Status: a.StatusCode, Text: a.Status, After: retryAfter(a.Header, time.Now())}
@@ -74,6 +77,8 @@ func Status(op, where string, a *http.Response) error {
 		if a.Request != nil && signed(a.Request.URL.Query()) {
 			e.Hint = "the signature of the URL has expired, or is not for this object: sign it anew; one that is for a single object opens no other, see SHARDIFY_HTTP_OBJECTS in docs/http.md"
 		}
+	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
+		e.kind = store.ErrThrottled
 	case code == http.StatusNotImplemented:
 		e.kind = errors.ErrUnsupported
 	case passing(code), code >= 500:

@@ -45,7 +45,7 @@
 // be the limit of all.
 //
 // Open and ReadAt make one attempt: wrap the store in store/retry, which waits as long as
-// a server says (Retry-After) that answers 429 or 503.
+// a server says (Retry-After) that answers 429 or 503 (store.ErrThrottled).
 package http
 
 import (
