@@ -62,9 +62,9 @@ type Decoder interface {
 // come out as from Pillow 13, byte for byte; also where Pillow clips: a grey image of 16
 // bits (PNG, TIFF, PGM) shows 255 for every value above 255; and also where a JPEG is damaged in
 // a way of which libjpeg only warns, unless it ends early (see [jpeg.AsPillow]) or Strict is
-// set.
+// set. JPEG of 12 bits, which Pillow does not read, shows the upper 8.
 //
-// Not supported: JPEG that is arithmetic-coded, lossless, or of 12 bits; TIFF
+// Not supported: JPEG that is arithmetic-coded or lossless; TIFF
 // other than 1, 8 and 16 bits a sample of grey, palette, RGB and RGBA, uncompressed
 // or by PackBits, LZW, Deflate or CCITT; BMP with an embedded JPEG or PNG; netpbm as text
 // (P1 to P3).

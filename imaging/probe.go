@@ -46,7 +46,7 @@ var magics = [...]string{
 // decode, such as lossless and arithmetic-coded JPEG.
 //
 // It reads only a few bytes of most files, allocates nothing unless there is an
-// error, does not retain data, and may be called from any goroutine.
+// error (or a JPEG with a colour profile in several pieces), does not retain data, and may be called from any goroutine.
 func Probe(data []byte) (Info, error) {
 	switch sniff(data) {
 	case JPEG:

@@ -320,9 +320,6 @@ func (s *slot) begin(points *entropy.Seek) error {
 		return err
 	}
 	f := &e.Frame
-	if f.Precision != 8 {
-		return &UnsupportedError{Format: "jpeg", Msg: fmt.Sprintf("%d bits a sample", f.Precision)}
-	}
 	limit := j.MaxPixels
 	if limit == 0 {
 		limit = raster.DefaultMaxPixels

@@ -275,11 +275,8 @@ func TestEncodeSegments(t *testing.T) {
 	if back, err := Segments(nil, file); err != nil || !bytes.Equal(back, segments) {
 		t.Errorf("%v, or other segments", err)
 	}
-	if back, err := ICC(file); err != nil || !bytes.Equal(back, profile) {
-		t.Errorf("%v, or another profile", err)
-	}
-	if h, err := ReadHeader(file); err != nil || h.Orientation != 6 {
-		t.Errorf("orientation %d, %v", h.Orientation, err)
+	if h, err := ReadHeader(file); err != nil || h.Orientation != 6 || !bytes.Equal(h.ICC, profile) {
+		t.Errorf("orientation %d, %v, or another profile", h.Orientation, err)
 	}
 	if err := Upright(segments); err != nil {
 		t.Fatal(err)

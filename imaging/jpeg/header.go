@@ -89,6 +89,10 @@ type Header struct {
 	RestartInterval int
 	// JFIF and Adobe tell whether the file has these segments.
 	JFIF, Adobe bool
+	// ICC is the colour profile, nil if there is none, or none that is whole. It is
+	// part of the file's data where it lies there in one piece; a longer one is put
+	// together in memory of its own.
+	ICC []byte
 	// Size is the header's, in bytes: there the data of the first scan begin.
 	Size int
 	// OneScan says that this scan has all of the image.
@@ -106,7 +110,7 @@ func (h *Header) Upright() (width, height int) {
 
 // ReadHeader reads the header of a file, data: all up to its first scan, which may
 // end there. Files of a kind that is not decoded have a header too. It allocates nothing
-// unless there is an error.
+// unless there is an error, or a colour profile in several pieces.
 func ReadHeader(data []byte) (Header, error) {
 	var f entropy.File
 	if err := f.ReadHeader(data); err != nil {
@@ -116,22 +120,12 @@ func ReadHeader(data []byte) (Header, error) {
 	h := Header{
 		Width: fr.Width, Height: fr.Height, Components: fr.N, Bits: fr.Precision,
 		Coding: f.Coding.String(), Model: model(fr.Model), Orientation: f.Orientation,
-		RestartInterval: f.Restart, JFIF: f.JFIF, Adobe: fr.Adobe, Size: f.Size(), OneScan: f.OneScan(),
+		RestartInterval: f.Restart, JFIF: f.JFIF, Adobe: fr.Adobe, ICC: f.ICC(), Size: f.Size(), OneScan: f.OneScan(),
 	}
 	for i, c := range fr.Component[:fr.N] {
 		h.Sampling[i] = [2]int{c.H, c.V}
 	}
 	return h, nil
-}
-
-// ICC returns the colour profile of a file, nil if it has none, or none that is whole. It
-// is part of data where it lies there in one piece.
-func ICC(data []byte) ([]byte, error) {
-	var f entropy.File
-	if err := f.ReadHeader(data); err != nil {
-		return nil, err
-	}
-	return f.ICC(), nil
 }
 
 func model(m blocks.Model) Model {

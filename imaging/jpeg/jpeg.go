@@ -10,11 +10,14 @@
 //
 // # What is decoded
 //
-// Baseline, extended and progressive files of 8 bits a sample, with Huffman codes:
-// all sampling factors whose ratios are whole numbers, restart intervals,
+// Baseline, extended and progressive files of 8 and 12 bits a sample, with Huffman
+// codes: all sampling factors whose ratios are whole numbers, restart intervals,
 // interleaved or not; grey, YCbCr, RGB, CMYK and YCCK. Lossless, hierarchical and
-// arithmetic-coded files, those of 12 bits, and those whose height only a DNL marker
-// tells give an *UnsupportedError.
+// arithmetic-coded files, and those whose height only a DNL marker tells give an
+// *UnsupportedError.
+//
+// Pixels have 8 bits. Of a file of 12, they are the upper 8 of what libjpeg-turbo 3
+// shows (jpeg12_read_scanlines): everything up to RGB is done with 12.
 //
 // # Equality
 //

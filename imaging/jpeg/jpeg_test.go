@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 )
 
 func TestReadHeader(t *testing.T) {
-	files := corpus(t)
+	files := corpora(t)
 	var all []byte
 	for i := range 256 {
 		all = append(all, byte(i))
@@ -35,6 +36,10 @@ func TestReadHeader(t *testing.T) {
 			Width: 37, Height: 22, Components: 3, Bits: 8, Coding: "baseline", Model: YCbCr,
 			Sampling: [4][2]int{{2, 2}, {1, 1}, {1, 1}}, Orientation: 6, JFIF: true,
 		},
+		"12bits-70x41-sample2x1-progressive.jpg": {
+			Width: 70, Height: 41, Components: 3, Bits: 12, Coding: "progressive", Model: YCbCr,
+			Sampling: [4][2]int{{2, 1}, {1, 1}, {1, 1}}, Orientation: 1, JFIF: true,
+		},
 		"cmyk-progressive.jpg": {
 			Width: 70, Height: 41, Components: 4, Bits: 8, Coding: "progressive", Model: CMYK,
 			Sampling: [4][2]int{{1, 1}, {1, 1}, {1, 1}, {1, 1}}, Orientation: 1, Adobe: true,
@@ -46,12 +51,12 @@ func TestReadHeader(t *testing.T) {
 	} {
 		h, err := ReadHeader(files[name])
 		want.OneScan = h.Coding != "progressive"
-		want.Size = h.Size // which is compared below
-		if err != nil || h != want {
+		want.Size, want.ICC = h.Size, h.ICC // which are compared below
+		if err != nil || !reflect.DeepEqual(h, want) {
 			t.Errorf("%s: %v\n%.300v\n%.300v", name, err, h, want)
 		}
-		if icc, err := ICC(files[name]); err != nil || name == "icc.jpg" != bytes.Equal(icc, profile) {
-			t.Errorf("%s: a profile of %d bytes, %v", name, len(icc), err)
+		if name == "icc.jpg" != bytes.Equal(h.ICC, profile) {
+			t.Errorf("%s: a profile of %d bytes", name, len(h.ICC))
 		}
 		if w, hh := h.Upright(); name == "exif6.jpg" && (w != 22 || hh != 37) {
 			t.Errorf("upright %d x %d", w, hh)
@@ -73,6 +78,36 @@ func TestReadHeader(t *testing.T) {
 				t.Fatalf("%s: %d of %d bytes: %v", name, n, len(head), err)
 			}
 		}
+	}
+}
+
+// A profile in one piece is the file's own bytes, and nothing is allocated for it.
+func TestICC(t *testing.T) {
+	file := corpus(t)["70x41-sample2x2.jpg"]
+	profile := []byte("a profile")
+	segment := append([]byte{0xff, 0xe2, 0, byte(2 + 14 + len(profile))}, "ICC_PROFILE\x00\x01\x01a profile"...)
+	one := slices.Insert(slices.Clone(file), 2, segment...)
+	if n := testing.AllocsPerRun(10, func() {
+		if h, err := ReadHeader(one); err != nil || !bytes.Equal(h.ICC, profile) || &h.ICC[0] != &one[2+18] {
+			t.Fatalf("%q, %v", h.ICC, err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	for name, change := range map[string]func(b []byte){
+		"of two":        func(b []byte) { b[2+17] = 2 },
+		"number 0":      func(b []byte) { b[2+16] = 0 },
+		"number 2 of 1": func(b []byte) { b[2+16] = 2 },
+		"another name":  func(b []byte) { b[2+4] = 'X' },
+	} {
+		bad := slices.Clone(one)
+		change(bad)
+		if h, err := ReadHeader(bad); err != nil || h.ICC != nil {
+			t.Errorf("%s: %q, %v", name, h.ICC, err)
+		}
+	}
+	if h, err := ReadHeader(slices.Insert(slices.Clone(one), 2, segment...)); err != nil || h.ICC != nil {
+		t.Errorf("twice: %q, %v", h.ICC, err)
 	}
 }
 
@@ -98,7 +133,7 @@ func TestErrors(t *testing.T) {
 		"lossless":       {set(sof+1, 0xc3), &unsupported, nil, "lossless coding"},
 		"arithmetic":     {set(sof+1, 0xc9), &unsupported, nil, "extended arithmetic coding"},
 		"hierarchical":   {set(sof+1, 0xc5), &unsupported, nil, "hierarchical"},
-		"12 bits":        {set(sof+4, 12), &unsupported, nil, "12 bits"},
+		"16 bits":        {set(sof+4, 16), &unsupported, nil, "16 bits"},
 		"7 bits":         {set(sof+4, 7), &unsupported, nil, "7 bits"},
 		"width 0":        {set(sof+7, 0, 0), &format, nil, "width 0"},
 		"height 0":       {set(sof+5, 0, 0), &unsupported, nil, "DNL"},
@@ -186,7 +221,7 @@ func TestOrientation(t *testing.T) {
 // A target gets what resizing the region as an image makes, in every layout,
 // colour and orientation.
 func TestTargets(t *testing.T) {
-	files := corpus(t)
+	files := corpora(t)
 	r := rand.New(rand.NewPCG(9, 10))
 	table := tensor.Normalize{}.Table()
 	var d Decoder
@@ -244,7 +279,7 @@ func TestTargets(t *testing.T) {
 
 // Grey is the luma that the file has.
 func TestColors(t *testing.T) {
-	files := corpus(t)
+	files := corpora(t)
 	var d Decoder
 	for _, name := range []string{"70x41-sample2x2.jpg", "exif1.jpg", "exif3.jpg", "exif6.jpg", "3x200-restart1.jpg", "cmyk.jpg", "70x41-rgb-quality90.jpg"} {
 		h, err := ReadHeader(files[name])
@@ -307,7 +342,7 @@ func TestDamagedRegion(t *testing.T) {
 
 // A good file among bad ones, in any order, comes out as it does alone.
 func TestDecodeAllMixed(t *testing.T) {
-	files := corpus(t)
+	files := corpora(t)
 	names := sorted(files)
 	want := sums(t)
 	r := rand.New(rand.NewPCG(11, 12))
@@ -332,7 +367,7 @@ func TestDecodeAllMixed(t *testing.T) {
 			if i%3 == 1 {
 				continue
 			}
-			if jobs[i].Err != nil || sum(jobs[i].Image) != want[name] {
+			if jobs[i].Err != nil || sum(jobs[i].Image) != atScale(want[name], 1) {
 				t.Fatalf("%s: %v", name, jobs[i].Err)
 			}
 		}
@@ -461,10 +496,10 @@ func TestSeekSkips(t *testing.T) {
 
 // Once warm, nothing is allocated.
 func TestAllocations(t *testing.T) {
-	files := corpus(t)
+	files := corpora(t)
 	var jobs []Job
 	var d Decoder
-	for _, name := range []string{"70x41-sample2x2.jpg", "70x41-sample1x1-progressive.jpg", "120x90-quality98.jpg", "3x200-restart1.jpg", "cmyk.jpg", "exif6.jpg", "17x17-progressive.jpg"} {
+	for _, name := range []string{"70x41-sample2x2.jpg", "70x41-sample1x1-progressive.jpg", "120x90-quality98.jpg", "3x200-restart1.jpg", "cmyk.jpg", "exif6.jpg", "17x17-progressive.jpg", "12bits-70x41-sample2x2.jpg"} {
 		j := Job{Data: files[name], Options: Options{Orient: true}, Task: resize.Task{Part: resize.Rect{X1: 3, Y1: 5}, Width: 20, Height: 20}}
 		j.Target = resize.Target{Width: 20, Height: 20, Uint8: make([]uint8, 1200)}
 		j.Seek, _ = d.MakeSeek(files[name], 2)
@@ -483,7 +518,7 @@ func TestAllocations(t *testing.T) {
 }
 
 func FuzzReadHeader(f *testing.F) {
-	for _, data := range corpus(f) {
+	for _, data := range corpora(f) {
 		f.Add(data[:min(len(data), 700)])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -496,7 +531,7 @@ func FuzzReadHeader(f *testing.F) {
 
 // Any bytes: no fault, and a region is part of the whole if both come out.
 func FuzzDecode(f *testing.F) {
-	for _, data := range corpus(f) {
+	for _, data := range corpora(f) {
 		f.Add(data, uint16(3), uint16(2), uint16(9), uint16(7), uint8(0))
 	}
 	var d Decoder

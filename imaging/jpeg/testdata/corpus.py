@@ -1,9 +1,13 @@
-"""Makes corpus.zip: small JPEG files of every kind that package jpeg decodes, with
+"""Makes corpus.zip and more.zip: small JPEG files of every kind that package jpeg decodes, with
 Pillow 13 (tools/peers) and libjpeg-turbo's cjpeg, and in "sums" a line for each: its
 name, and the width, height and SHA-256 of
-ImageOps.exif_transpose(Image.open(name)).convert("RGB"). Run it in this folder.
+ImageOps.exif_transpose(Image.open(name)).convert("RGB"); of files of 12 bits, which
+Pillow does not read, of the upper 8 bits of each sample that djpeg shows, and the same
+behind it for the scales 1/2, 1/4 and 1/8. Run it in this
+folder, with a folder that has cjpeg and djpeg of libjpeg-turbo 3 for these as its
+argument.
 """
-import hashlib, io, subprocess, tempfile, warnings, zipfile
+import hashlib, io, os, subprocess, sys, tempfile, warnings, zipfile
 import numpy as np
 from PIL import Image, ImageOps
 
@@ -19,11 +23,13 @@ def picture(w, h):
     return Image.fromarray(np.clip(v + rng.integers(-20, 21, (h, w, 3)), 0, 255).astype(np.uint8))
 
 
-def put(name, data):
+def put(name, data, seen=None):
     info = zipfile.ZipInfo(name)  # with a fixed date
     info.compress_type = zipfile.ZIP_DEFLATED
     corpus.writestr(info, data)
-    if name != "sums":
+    if seen:
+        sums.append("%s %s\n" % (name, seen))
+    elif name != "sums":
         with Image.open(io.BytesIO(data)) as i:
             i = ImageOps.exif_transpose(i).convert("RGB")
         sums.append("%s %d %d %s\n" % (name, *i.size, hashlib.sha256(i.tobytes()).hexdigest()))
@@ -63,7 +69,9 @@ for size in [(1, 1), (2, 2), (3, 5), (8, 8), (16, 16), (17, 17), (200, 3), (3, 2
     cjpeg(picture(*size), "-progressive")
     cjpeg(picture(*size), "-sample", "1x1", "-quality", "100")
     cjpeg(picture(*size).convert("L"), "-restart", "1")
-for sampling in ["1x1", "2x2", "4x4", "2x4"]:
+
+
+def planes(sampling):
     with tempfile.NamedTemporaryFile("w") as f:
         f.write("0; 1; 2;")
         f.flush()
@@ -71,6 +79,10 @@ for sampling in ["1x1", "2x2", "4x4", "2x4"]:
         im.save(ppm, "PPM")
         args = ["cjpeg", "-sample", sampling, "-scans", f.name]
         put("planes" + sampling + ".jpg", subprocess.run(args, input=ppm.getvalue(), stdout=subprocess.PIPE, check=True).stdout)
+
+
+for sampling in ["1x1", "2x2", "4x4", "2x4"]:
+    planes(sampling)
 scans(im, "luma-chroma", "0; 1,2;")
 scans(im, "spectral", "0,1,2: 0-0, 0, 0; 0: 1-5, 0, 0; 1: 1-63, 0, 0; 2: 1-63, 0, 0; 0: 6-63, 0, 0;")
 scans(im, "unfinished", "0,1,2: 0-0, 0, 1; 0: 1-5, 0, 2; 1: 1-63, 0, 2;")
@@ -96,5 +108,57 @@ at = data.index(b"Adobe")
 put("ycck.jpg", data[:at + 11] + b"\x02" + data[at + 12:])
 # CMYK without an Adobe segment.
 put("cmyk-plain.jpg", data[:at - 4] + data[at + 12:])
+put("sums", "".join(sums))
+corpus.close()
+
+# More samplings, and files of 12 bits.
+corpus = zipfile.ZipFile("more.zip", "w")
+sums = []
+for sampling in ["4x2", "2x4", "3x2", "2x3"]:
+    for more in [[], ["-progressive"]]:
+        cjpeg(im, "-sample", sampling, *more)
+for sampling in ["3x3", "3x4", "4x3"]:
+    planes(sampling)
+
+
+def deep(im, *args, script=""):
+    """Puts a file of 12 bits."""
+    v = np.asarray(im).astype(np.uint16) << 4
+    v |= np.random.default_rng(12).integers(0, 16, v.shape).astype(np.uint16)
+    grey = v.ndim == 2
+    ppm = b"P%d\n%d %d\n4095\n" % (5 if grey else 6, *im.size) + v.astype(">u2").tobytes()
+    name = "12bits-%dx%d%s%s" % (*im.size, "-grey" if grey else "", "".join(args).replace(",", "_"))
+    with tempfile.NamedTemporaryFile("w") as f:
+        if script:
+            f.write(script)
+            f.flush()
+            name += "-%d-scans" % script.count(";")
+            args = [*args, "-scans", f.name]
+        data = subprocess.run([os.path.join(sys.argv[1], "cjpeg"), "-precision", "12", *args], input=ppm, stdout=subprocess.PIPE, check=True).stdout
+    seen = []
+    for scale in 1, 2, 4, 8:
+        ppm = subprocess.run([os.path.join(sys.argv[1], "djpeg"), "-scale", "1/%d" % scale, "-ppm"], input=data, stdout=subprocess.PIPE, check=True).stdout
+        magic, size, most, pix = ppm.split(b"\n", 3)
+        assert most == b"4095"
+        pix = (np.frombuffer(pix, ">u2") >> 4).astype(np.uint8)
+        if magic == b"P5":
+            pix = np.repeat(pix, 3)
+        seen.append(size.decode() + " " + hashlib.sha256(pix.tobytes()).hexdigest())
+    put(name + ".jpg", data, " ".join(seen))
+
+
+for sampling in ["1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "3x1", "2x2,1x2,2x1", "2x1,1x1,2x1"]:
+    for more in [[], ["-progressive"], ["-restart", "1"]]:
+        deep(im, "-sample", sampling, *more)
+for size in [(1, 1), (2, 2), (3, 5), (8, 8), (17, 17), (200, 3), (3, 200)]:
+    deep(picture(*size))
+    deep(picture(*size).convert("L"), "-restart", "1")
+deep(im, "-sample", "4x4", script="0; 1; 2;")
+deep(im, script="0,1,2: 0-0, 0, 0; 0: 1-5, 0, 0; 1: 1-63, 0, 0; 2: 1-63, 0, 0; 0: 6-63, 0, 0;")
+deep(im, script="0,1,2: 0-0, 0, 1; 0: 1-5, 0, 2; 1: 1-63, 0, 2;")
+deep(im, "-rgb", "-quality", "90")
+deep(im, "-quality", "1")
+deep(im, "-quality", "100", "-progressive")
+deep(picture(120, 90), "-quality", "98")
 put("sums", "".join(sums))
 corpus.close()

@@ -462,7 +462,12 @@ func (f *File) ICC() []byte {
 	if f.icc == 0 {
 		return nil
 	}
-	parts := make([][]byte, f.icc)
+	var few [4][]byte
+	parts := few[:]
+	if f.icc > len(few) {
+		parts = make([][]byte, f.icc)
+	}
+	parts = parts[:f.icc]
 	size := 0
 	for pos := 2; pos+4 <= len(f.Data); {
 		if f.Data[pos] != 0xff {

@@ -45,28 +45,28 @@ func luma(pix []uint8, pitch, n int) {
 // the row itself and the one above or below, of which it is a fourth; they begin
 // one sample before the first that counts and end one after the last. With far the
 // same as near, and the biases 4 and 8, it is h2v1; with 8 and 7 it is h2v2.
-func h2Generic(dst, near, far []uint8, n int, even, odd uint32) {
+func h2Generic[T uint8 | uint16](dst, near, far []T, n int, even, odd uint32) {
 	column := func(i int) uint32 { return 3*uint32(near[i]) + uint32(far[i]) }
 	last, this := column(0), column(1)
 	for i := range n {
 		next := column(i + 2)
-		dst[2*i] = uint8((3*this + last + even) >> 4)
-		dst[2*i+1] = uint8((3*this + next + odd) >> 4)
+		dst[2*i] = T((3*this + last + even) >> 4)
+		dst[2*i+1] = T((3*this + next + odd) >> 4)
 		last, this = this, next
 	}
 }
 
 // v2Generic makes n samples between two rows: "fancy" upsampling of columns only.
-func v2Generic(dst, near, far []uint8, n int, bias uint32) {
+func v2Generic[T uint8 | uint16](dst, near, far []T, n int, bias uint32) {
 	near, far = near[:n], far[:n]
 	for i := range dst[:n] {
-		dst[i] = uint8((3*uint32(near[i]) + uint32(far[i]) + bias) >> 2)
+		dst[i] = T((3*uint32(near[i]) + uint32(far[i]) + bias) >> 2)
 	}
 }
 
 // replicate repeats samples, of which each stands for times columns; the first skip
 // columns of the first one are left out.
-func replicate(dst, row []uint8, times, skip int) {
+func replicate[T uint8 | uint16](dst, row []T, times, skip int) {
 	for x, left := 0, times-skip; len(dst) > 0; x, left = x+1, times {
 		n := min(left, len(dst))
 		for i := range dst[:n] {

@@ -81,6 +81,7 @@ type Decoder struct {
 
 	carry []uint8 // the row that waits
 	key   []uint8 // the fourth plane of a strip
+	deep  deep    // of images of 12 bits
 }
 
 // method is how a component is upsampled.
@@ -123,7 +124,7 @@ func (d *Decoder) simd() simd.Level {
 // frame is kept until the last strip. A target of one channel takes Gray, one of
 // three takes any.
 func (d *Decoder) Begin(f *blocks.Frame, s Spec, target resize.Target) (blocks.Window, error) {
-	if f.Precision != 8 {
+	if f.Precision != 8 && f.Precision != 12 {
 		return blocks.Window{}, fmt.Errorf("pixel: samples of %d bits", f.Precision)
 	}
 	if err := d.layout(f, s); err != nil {
@@ -201,7 +202,7 @@ func (d *Decoder) layout(f *blocks.Frame, s Spec) error {
 		p.height = (f.Height*k.V*p.size + 8*f.MaxV - 1) / (8 * f.MaxV)
 		fancy := size > 1
 		switch {
-		case p.h == 1 && p.v == 1:
+		case p.h == 1 && p.v == 1 && f.Precision == 8:
 			p.method = asIs
 		case p.h == 2 && p.v == 1 && fancy && p.width > 2:
 			p.method = fancyH2V1
@@ -258,7 +259,12 @@ func (d *Decoder) window(x0, x1 int) blocks.Window {
 		p.stride = marginLeft + p.x1 - p.x0 + marginRight
 		// Where upsampling begins before what it needs, it reads what is there.
 		p.stride += (d.to - d.from) / p.h
-		p.band = grow(p.band, (1+k.V*p.size)*p.stride)
+		if f.Precision == 8 {
+			p.band = grow(p.band, (1+k.V*p.size)*p.stride)
+			continue
+		}
+		d.deep.band[c] = grow(d.deep.band[c], (1+k.V*p.size)*p.stride)
+		d.deep.line[c] = grow(d.deep.line[c], d.to-d.from+1)
 	}
 	return w
 }
@@ -301,6 +307,10 @@ func (d *Decoder) row(s *blocks.Strip, mcu int) {
 				limit = min(limit, 2*end-1)
 			}
 		}
+	}
+	if f.Precision != 8 {
+		d.deepRow(s, mcu, limit)
+		return
 	}
 	rows := d.lag + high
 	room := d.resizer.Room(rows)
@@ -354,7 +364,7 @@ func (d *Decoder) row(s *blocks.Strip, mcu int) {
 			transform(p.band[(1+v*p.size)*p.stride+marginLeft:], p.stride, in.Coef[64*at:], &k.Quant, n, p.size, d.simd())
 		}
 		if p.method == fancyH2V1 || p.method == fancyH2V2 {
-			p.edges(1, samples)
+			edges(p, p.band, 1, samples)
 		}
 	}
 	for c := range d.n {
@@ -390,9 +400,9 @@ func (d *Decoder) keep(p *component, samples, start int) {
 
 // edges repeats the image's first and last column to the left and right, where the
 // band holds them.
-func (p *component) edges(from, n int) {
+func edges[T uint8 | uint16](p *component, band []T, from, n int) {
 	for i := from; i < from+n; i++ {
-		row := p.band[i*p.stride:][:p.stride]
+		row := band[i*p.stride:][:p.stride]
 		if p.x0 == 0 {
 			row[marginLeft-1] = row[marginLeft]
 		}
@@ -428,30 +438,33 @@ func (d *Decoder) upsample(dst []uint8, p *component, y int) {
 
 // convert makes the wanted colour of the rows [from, to) of the room.
 func (d *Decoder) convert(room resize.Rows, from, to int) {
-	n, model := d.to-d.from, d.frame.Model
 	for i := from; i < to; i++ {
 		pix := room.Pix[i*room.Stride:][:room.Stride]
-		switch model {
-		case blocks.YCbCr:
-			if d.color == RGB {
-				rgb(pix, room.Pitch, n, d.simd())
-			}
-		case blocks.Gray:
-			if d.color == YCbCr {
-				neutral := pix[room.Pitch:]
-				for x := range neutral {
-					neutral[x] = 128
-				}
-			}
-		case blocks.YCCK:
-			rgb(pix, room.Pitch, n, d.simd())
-			cmyk(pix, room.Pitch, d.key[i*room.Pitch:][:n], false)
-		case blocks.CMYK:
-			cmyk(pix, room.Pitch, d.key[i*room.Pitch:][:n], true)
-		case blocks.RGB:
+		if m := d.frame.Model; m == blocks.YCbCr && d.color == RGB || m == blocks.YCCK {
+			rgb(pix, room.Pitch, d.to-d.from, d.simd())
 		}
-		if d.color == Gray && d.planes == 3 {
-			luma(pix, room.Pitch, n)
+		d.colors(pix, room.Pitch, i)
+	}
+}
+
+// colors makes the wanted colour of row i of the room, pix, in which YCbCr has become RGB.
+func (d *Decoder) colors(pix []uint8, pitch, i int) {
+	n := d.to - d.from
+	switch d.frame.Model {
+	case blocks.Gray:
+		if d.color == YCbCr {
+			neutral := pix[pitch:]
+			for x := range neutral {
+				neutral[x] = 128
+			}
 		}
+	case blocks.YCCK:
+		cmyk(pix, pitch, d.key[i*pitch:][:n], false)
+	case blocks.CMYK:
+		cmyk(pix, pitch, d.key[i*pitch:][:n], true)
+	case blocks.YCbCr, blocks.RGB:
+	}
+	if d.color == Gray && d.planes == 3 {
+		luma(pix, pitch, n)
 	}
 }

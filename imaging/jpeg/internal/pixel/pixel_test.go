@@ -90,14 +90,14 @@ func TestYCbCrOfGrey(t *testing.T) {
 
 func TestBeginRefuses(t *testing.T) {
 	p := newPicture(rand.New(rand.NewPCG(1, 2)), 40, 30, blocks.RGB, [][2]int{{1, 1}, {1, 1}, {1, 1}}, 0)
-	twelve := p.frame
-	twelve.Precision = 12
+	sixteen := p.frame
+	sixteen.Precision = 16
 	target := resize.Target{Width: 40, Height: 30, Uint8: make([]uint8, 3600)}
 	for name, c := range map[string]struct {
 		f *blocks.Frame
 		s Spec
 	}{
-		"12 bits":         {&twelve, Spec{}},
+		"16 bits":         {&sixteen, Spec{}},
 		"size":            {&p.frame, Spec{Size: 3}},
 		"colour":          {&p.frame, Spec{Color: 3}},
 		"luma of RGB":     {&p.frame, Spec{Color: YCbCr}},
