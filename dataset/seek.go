@@ -42,15 +42,15 @@ type SeekMaker struct {
 type SeekTask struct {
 	// File is the image's file. It must not change before the points are found.
 	File []byte
-	// Found, if there is one, is called when Points and JPEG are set, by a goroutine of
+	// Found, if there is one, is called when Entry and JPEG are set, by a goroutine of
 	// the maker; it must not wait for anything.
 	Found func()
-	// Points are the image's seek points, as imaging/jpeg's Seek.Append writes them, in
-	// the memory that was there, and JPEG says whether it is a JPEG. There are none of one
-	// that has several scans, as progressive ones have, or any damage, or that is of a kind
-	// that is not decoded: that is no fault here, as it is decoded, or not, without them.
-	Points []byte
-	JPEG   bool
+	// Entry is what the side file has of the image, as seek.Append makes it, in the memory
+	// that was there, and JPEG says whether it is a JPEG. There is no entry of one that has
+	// several scans, as progressive ones have, or any damage, or that is of a kind that is
+	// not decoded: that is no fault here, as it is decoded, or not, without seek points.
+	Entry []byte
+	JPEG  bool
 }
 
 // NewSeekMaker starts a maker with so many goroutines; every is as seek.NewWriter's.
@@ -94,8 +94,9 @@ type seekQueue struct {
 // seekJob is a task in hand, if task is not nil.
 type seekJob struct {
 	jpeg.Job
-	seek jpeg.Seek
-	task *SeekTask
+	seek   jpeg.Seek
+	points []byte
+	task   *SeekTask
 }
 
 func (q *seekQueue) Next() *jpeg.Job {
@@ -110,7 +111,7 @@ func (q *seekQueue) Next() *jpeg.Job {
 		if t == nil { // none there, or no more to come
 			return nil
 		}
-		t.Points = t.Points[:0]
+		t.Entry = t.Entry[:0]
 		if t.JPEG = bytes.HasPrefix(t.File, []byte("\xff\xd8\xff")); !t.JPEG {
 			t.found()
 			continue
@@ -139,7 +140,8 @@ func (q *seekQueue) Done(job *jpeg.Job) {
 			t := j.task
 			j.task = nil
 			if job.Err == nil {
-				t.Points = j.seek.Append(t.Points)
+				j.points = j.seek.Append(j.points[:0])
+				t.Entry = seek.Append(t.Entry, t.File, j.points)
 			}
 			j.Job = jpeg.Job{}
 			t.found()
@@ -220,7 +222,7 @@ func (s *seekShard) write(n int) error {
 		if e.JPEG {
 			s.jpegs++
 		}
-		if err := s.w.Add(e.crc, e.Points); err != nil {
+		if err := s.w.Add(e.crc, e.Entry); err != nil {
 			return err
 		}
 		s.maker.entries.Put(e)

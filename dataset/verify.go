@@ -447,7 +447,7 @@ func (c *shardCheck) seek(ctx context.Context, rows []index.Row, haveRows bool) 
 		if field == nil {
 			err = errors.New("seek points of a sample without an image")
 		} else {
-			_, err = seek.ParseEntry(entry, field.CRC32C)
+			_, err = seek.ParseEntry(entry, field.CRC32C, field.Size)
 		}
 		if err != nil {
 			c.found(Problem{Kind: KindIndex, File: name, Key: rows[i].Key, Offset: -1, Err: fmt.Errorf("at byte %d of the file: %w", at, err)})

@@ -114,15 +114,15 @@ func checkPoints(t *testing.T, ds *dataset.Dataset, split string, n, every int) 
 		if _, err := f.ReadAt(t.Context(), entry, at); err != nil {
 			t.Fatal(err)
 		}
-		points, err := seek.ParseEntry(entry, field.CRC32C)
+		has, err := seek.ParseEntry(entry, field.CRC32C, field.Size)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(points, found.Append(nil)) {
+		if !bytes.Equal(has.Points, found.Append(nil)) {
 			t.Errorf("%q: the points are not those of its image", rows[i].Key)
 		}
 		var back jpeg.Seek
-		if err := d.ParseSeek(&back, points, data); err != nil {
+		if err := d.ParseSeek(&back, has.Points, data); err != nil {
 			t.Errorf("%q: %v", rows[i].Key, err)
 		}
 		with++

@@ -258,7 +258,7 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 func (p *packer) read(ctx context.Context, j *job, check *checker) {
 	it := &j.it
 	j.err, j.reason, j.path, j.orient = nil, "", "", 0
-	j.seek.JPEG, j.seek.Points = false, j.seek.Points[:0]
+	j.seek.JPEG, j.seek.Entry = false, j.seek.Entry[:0]
 	j.facts = shard.Facts{Label: it.label, Image: -1}
 	if it.label >= 0 && it.label < int64(len(p.plan.Classes)) {
 		j.facts.LabelName = p.plan.Classes[it.label]
@@ -441,7 +441,7 @@ func (w *shardWriter) sample(j *job) error {
 			w.jpegs++
 			crc = row.Fields[j.facts.Image].CRC32C
 		}
-		if err := w.seek.Add(crc, j.seek.Points); err != nil {
+		if err := w.seek.Add(crc, j.seek.Entry); err != nil {
 			return err
 		}
 	}

@@ -154,12 +154,12 @@ func (w *worker) pointsFor(j *job, i int, file []byte) []byte {
 	if w.reader.config.SkipChecksums { // nobody has compared it with the bytes
 		crc = index.FieldChecksum(file)
 	}
-	points, err := seek.ParseEntry(j.points[i].data, crc)
+	entry, err := seek.ParseEntry(j.points[i].data, crc, int64(len(file)))
 	if err != nil {
 		w.counters.seek.refuse(fmt.Errorf("shard %s: sample %q: %w", w.reader.shardPath(j.shards[i]), j.key(i), err))
 		return nil
 	}
-	return points
+	return entry.Points
 }
 
 // countPoints counts a JPEG that is decoded, by whether its points were of use.

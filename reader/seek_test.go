@@ -234,7 +234,7 @@ func TestSeekDamaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Add(index.FieldChecksum(file), points.Append(nil)); err != nil {
+		if err := w.Add(index.FieldChecksum(file), seek.Append(nil, file, points.Append(nil))); err != nil {
 			t.Fatal(err)
 		}
 	}

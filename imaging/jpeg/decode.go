@@ -100,6 +100,11 @@ type Job struct {
 	// neither changed nor kept.
 	Seek   *Seek
 	Points []byte
+	// Gap says of which bytes of its file Data is. The zero value is all of them.
+	// Otherwise the Points must be there, and Data have what Extent says; or else Err
+	// is ErrGap. It is so, too, where the points are found to be those of another file:
+	// decode that again, with all its bytes.
+	Gap Gap
 	Options
 
 	// One of these takes the pixels. Image takes RGB; it gets the region's
@@ -126,6 +131,13 @@ type Job struct {
 	// *DamagedError under the policy Keep, Image and Target hold nothing of use.
 	Err error
 }
+
+// Gap says which bytes of a file of Size bytes are there: its first Head bytes, at least
+// the header, and behind them those from From on, as many as there are.
+type Gap struct{ Size, Head, From int }
+
+// ErrGap says that what is there of a file, as Job.Gap says, is not enough to decode it.
+var ErrGap = entropy.ErrGap
 
 // Decoder decodes files. It keeps its memory between them: once it has seen the
 // largest, it allocates nothing. Its zero value is ready; one goroutine may use it
@@ -264,7 +276,11 @@ var errDamaged = errors.New("damaged")
 func (d *source) End(i int, err error) {
 	s := d.slot[i]
 	if errors.Is(err, entropy.ErrSeek) {
-		s.again, s.job.SeekErr = true, err
+		if s.job.SeekErr = err; s.job.Gap != (Gap{}) {
+			d.done(s, fmt.Errorf("%w: %w", ErrGap, err))
+			return
+		}
+		s.again = true
 		return
 	}
 	if err == nil || errors.Is(err, errDamaged) {
@@ -328,7 +344,7 @@ func (s *slot) begin(points *entropy.Seek) error {
 		return fmt.Errorf("jpeg: %w: %d x %d; the bound (max_pixels) is %d", ErrTooLarge, f.Width, f.Height, limit)
 	}
 	// A block takes at least a bit.
-	if x, y := f.MCUs(); j.Damaged != Keep && int64(x)*int64(y) > 8*int64(len(j.Data)) {
+	if x, y := f.MCUs(); j.Damaged != Keep && int64(x)*int64(y) > 8*int64(max(len(j.Data), j.Gap.Size)) {
 		return fault.Truncated("jpeg", "the image data, which cannot hold all of its pixels", len(j.Data))
 	}
 	spec := pixel.Spec{Color: [...]pixel.Color{ToRGB: pixel.RGB, ToGray: pixel.Gray, ToYCbCr: pixel.YCbCr}[j.Color], Size: 8}
@@ -342,6 +358,12 @@ func (s *slot) begin(points *entropy.Seek) error {
 	w, err := s.pixel.Begin(f, spec, target)
 	if err != nil {
 		return err
+	}
+	if j.Gap != (Gap{}) {
+		if j.SeekErr = s.points.Parse(j.Points, e, j.Gap.Size); j.SeekErr != nil {
+			return fmt.Errorf("%w: %w", ErrGap, j.SeekErr)
+		}
+		return e.BeginPart(w, &s.points, entropy.Gap(j.Gap))
 	}
 	if points == nil {
 		points = s.entries()
@@ -371,7 +393,7 @@ func (s *slot) entries() *entropy.Seek {
 		}
 		j.SeekErr = entropy.ErrSeek
 	case len(j.Points) > 0:
-		err := s.points.Parse(j.Points, &s.entropy)
+		err := s.points.Parse(j.Points, &s.entropy, len(j.Data))
 		if err == nil && s.points.Fits(&s.entropy) {
 			return &s.points
 		}

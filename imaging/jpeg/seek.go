@@ -45,7 +45,15 @@ func (d *Decoder) ParseSeek(s *Seek, b, data []byte) error {
 	if err := e.ReadHeader(data); err != nil {
 		return err
 	}
-	return s.points.Parse(b, e)
+	return s.points.Parse(b, e, len(data))
+}
+
+// Extent tells from stored seek points, without the file, which of its size bytes are
+// needed to decode its rows of pixels [y0, y1), as they are stored, and somewhat more: the
+// header, which is the first head bytes, and those from from to to. A [Job] takes them, or
+// more, with a [Gap].
+func Extent(points []byte, size, y0, y1 int) (head, from, to int, err error) {
+	return entropy.Extent(points, size, y0, y1)
 }
 
 func (d *Decoder) first() *slot {

@@ -49,6 +49,21 @@ type Target struct {
 // Span is a rectangle of source pixels, [X0, X1) by [Y0, Y1).
 type Span struct{ X0, Y0, X1, Y1 int }
 
+// Rows returns rows of the task's source, [from, to), among which are all that a window h
+// rows high needs. That costs next to nothing: no weight is worked out.
+func (t *Task) Rows(h int) (from, to int) {
+	y0, y1 := float32(t.Part.Y0), float32(t.Part.Y1)
+	if t.Height == t.SourceHeight && y0 == 0 && y1 == float32(t.Height) {
+		return t.Y, t.Y + h
+	}
+	scale := float64(y1-y0) / float64(t.Height)
+	support := filters[t.Filter].support * max(scale, 1)
+	center := func(i int) float64 { return float64(y0) + (float64(t.Y+i)+0.5)*scale }
+	from = min(max(int(center(0)-support), 0), t.SourceHeight-1)
+	to = min(int(center(h-1)+support)+1, t.SourceHeight)
+	return from, max(to, from+1)
+}
+
 // Rows is memory for some rows of samples, of which each has its planes side by
 // side: sample x of plane c of row r is Pix[r*Stride+c*Pitch+x], and x may go up to
 // Pitch.

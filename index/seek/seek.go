@@ -1,8 +1,12 @@
 // Package seek has the form of the side files of seek points: for each sample of a
 // shard the state with which its JPEG can be entered inside (see package
 // imaging/jpeg, whose form the points themselves have), found by the sample's number
-// with one ranged read. [Writer] makes such a file, [ParseTail] reads its table and
-// [ParseEntry] what it has of a sample. The package does no I/O of its own.
+// with one ranged read. [Writer] makes such a file, of what [Append] says of each sample,
+// [ParseTail] reads its table and [ParseEntry] what it has of a sample. The package does no
+// I/O of its own.
+//
+// With the points of a JPEG lie the checksums of its parts, so that whoever reads only
+// what a crop needs can check that, too: the index has the checksum of the whole alone.
 //
 // A side file is an aid, and no part of the data: whoever finds it missing, damaged or
 // of other bytes goes on without it. Nothing that it holds may be believed before it is
@@ -24,9 +28,13 @@
 // The entry of a sample whose image has no seek points is empty. Others are
 //
 //	0           4         CRC-32C of the JPEG's bytes, as in the index
-//	4           m         the points, as imaging/jpeg's Seek.Append writes them
-//	4 + m       4         CRC-32C of the 4 + m bytes before
+//	4           1         p: parts have 2^p bytes, the last one perhaps less;
+//	                      0: there are none
+//	5           4 × k     CRC-32C of each part of the JPEG
+//	5 + 4k      m         the points, as imaging/jpeg's Seek.Append writes them
+//	5 + 4k + m  4         CRC-32C of the bytes before
 //
+// with p as [PartSize] says for the size of the JPEG,
 // and the footer is
 //
 //	0           8         n
@@ -34,7 +42,7 @@
 //	16          8         CRC-64/NVME of its bytes, as in the manifest
 //	24          8         how many entries are not empty
 //	32          4         MCUs between the points of a row; 0: each row has one
-//	36          4         version: 1
+//	36          4         version: 2
 //	40          4         CRC-32C of the table and the 8 bytes behind it
 //	44          4         CRC-32C of the 44 bytes of the footer before
 //	48          8         "seekpts\n"
@@ -50,6 +58,7 @@ import (
 	"hash"
 	"io"
 	"math"
+	"math/bits"
 	"strconv"
 
 	"shardify/index"
@@ -57,10 +66,10 @@ import (
 
 const (
 	magic      = "seekpts\n"
-	version    = 1
+	version    = 2
 	footerSize = 56
-	// overhead is what an entry has besides its points.
-	overhead = 8
+	// overhead is what an entry has at least besides its points.
+	overhead = 9
 	// MaxEvery bounds the MCUs between points: no JPEG is wider.
 	MaxEvery = 1<<16 - 1
 )
@@ -115,21 +124,50 @@ func NewWriter(w io.Writer, every int) *Writer {
 // With is how many samples had points so far.
 func (w *Writer) With() int64 { return w.with }
 
-// Add writes the entry of the next sample: crc is the CRC-32C of its JPEG's bytes. Where
-// points is empty, it has none. Neither is kept.
-func (w *Writer) Add(crc uint32, points []byte) error {
+// PartSize is how large the parts are whose checksums lie with the points of a JPEG of so
+// many bytes: there are 16 to 32 of them, of 4 KiB at least. It is 0, and there are none,
+// where the JPEG is so small that it is not worth while to read less than all.
+func PartSize(size int64) int64 {
+	if size < minParted {
+		return 0
+	}
+	return max(minPart, int64(1)<<bits.Len64(uint64(size-1)/32))
+}
+
+const (
+	minPart   = 4 << 10
+	minParted = 32 << 10
+)
+
+// Append appends to b what the entry of a sample has about its JPEG, file, besides that
+// one's own checksum: points as imaging/jpeg's Seek.Append writes them.
+func Append(b, file, points []byte) []byte {
+	part := PartSize(int64(len(file)))
+	if part == 0 {
+		return append(append(b, 0), points...)
+	}
+	b = append(b, byte(bits.TrailingZeros64(uint64(part))))
+	for at := 0; at < len(file); at += int(part) {
+		b = binary.LittleEndian.AppendUint32(b, index.FieldChecksum(file[at:min(at+int(part), len(file))]))
+	}
+	return append(b, points...)
+}
+
+// Add writes the entry of the next sample, of what Append says: crc is the CRC-32C of its
+// JPEG's bytes. Where what is empty, the sample has no points. Neither is kept.
+func (w *Writer) Add(crc uint32, what []byte) error {
 	if w.at == 0 {
 		if err := w.put([]byte(magic)); err != nil {
 			return err
 		}
 	}
 	w.table = binary.LittleEndian.AppendUint64(w.table, uint64(w.at))
-	if len(points) == 0 {
+	if len(what) == 0 {
 		return nil
 	}
 	w.with++
 	b := binary.LittleEndian.AppendUint32(w.entry[:0], crc)
-	b = append(b, points...)
+	b = append(b, what...)
 	w.entry = binary.LittleEndian.AppendUint32(b, index.FieldChecksum(b))
 	return w.put(w.entry)
 }
@@ -217,7 +255,7 @@ func ParseTail(tail []byte, size int64, shard *index.File, samples int64) (*Tabl
 	case le.Uint32(b[36:]) > version:
 		return nil, fmt.Errorf("seek points: %w: version %d, this one reads up to %d", index.ErrVersion, le.Uint32(b[36:]), version)
 	case le.Uint32(b[36:]) != version || le.Uint32(b[32:]) > MaxEvery:
-		return nil, invalid("version %d, spacing %d", le.Uint32(b[36:]), le.Uint32(b[32:]))
+		return nil, invalid("version %d, spacing %d; `shardify index --jpeg-seek` makes them anew", le.Uint32(b[36:]), le.Uint32(b[32:]))
 	}
 	if got := int64(le.Uint64(b)); got != samples {
 		return nil, fmt.Errorf("%w: of a shard with %d samples, and this one has %d", ErrStale, got, samples)
@@ -250,20 +288,62 @@ func ParseTail(tail []byte, size int64, shard *index.File, samples int64) (*Tabl
 	return t, nil
 }
 
-// ParseEntry returns the points of an entry, which lie in b, for a JPEG with the checksum
-// crc. Errors wrap index.ErrInvalid where the entry is damaged, and ErrStale where it is
-// about other bytes.
-func ParseEntry(b []byte, crc uint32) (points []byte, err error) {
+// Entry is what a side file has of a sample.
+type Entry struct {
+	// Points are the JPEG's seek points, for imaging/jpeg.
+	Points []byte
+	// Part is the size of the parts that have checksums; 0 if there are none.
+	Part int64
+	size int64
+	sums []byte
+}
+
+// ParseEntry reads an entry, which lies in b and stays there, for a JPEG of size bytes with
+// the checksum crc. Errors wrap index.ErrInvalid where the entry is damaged, and ErrStale
+// where it is about other bytes.
+func ParseEntry(b []byte, crc uint32, size int64) (Entry, error) {
 	if len(b) <= overhead {
-		return nil, fmt.Errorf("seek points %w: %d bytes", index.ErrInvalid, len(b))
+		return Entry{}, fmt.Errorf("seek points %w: %d bytes", index.ErrInvalid, len(b))
 	}
 	le := binary.LittleEndian
 	end := len(b) - 4
 	if le.Uint32(b[end:]) != index.FieldChecksum(b[:end]) {
-		return nil, fmt.Errorf("seek points %w: their checksum is wrong", index.ErrInvalid)
+		return Entry{}, fmt.Errorf("seek points %w: their checksum is wrong", index.ErrInvalid)
 	}
 	if of := le.Uint32(b); of != crc {
-		return nil, fmt.Errorf("%w: of a JPEG with CRC-32C %08x, and this one has %08x", ErrStale, of, crc)
+		return Entry{}, fmt.Errorf("%w: of a JPEG with CRC-32C %08x, and this one has %08x", ErrStale, of, crc)
 	}
-	return b[4:end], nil
+	e := Entry{Part: PartSize(size), size: size}
+	parts := int64(0)
+	if e.Part > 0 {
+		parts = (size + e.Part - 1) / e.Part
+	}
+	if p := b[4]; p >= 63 || p == 0 && e.Part != 0 || p > 0 && 1<<p != e.Part || 5+4*parts >= int64(end) {
+		return Entry{}, fmt.Errorf("seek points %w: their %d bytes and parts of 2^%d are not of a JPEG of %d bytes", index.ErrInvalid, len(b), p, size)
+	}
+	e.sums, e.Points = b[5:5+4*parts], b[5+4*parts:end]
+	return e, nil
+}
+
+// Parts returns which bytes, [from, to), of the JPEG have those between from and to and
+// can be checked.
+func (e *Entry) Parts(from, to int64) (int64, int64) {
+	return from / e.Part * e.Part, min((to+e.Part-1)/e.Part*e.Part, e.size)
+}
+
+// Check compares bytes of the JPEG, which begin at from and end with a part or the file,
+// with the checksums of their parts. They are of other bytes, or damaged, where it is false.
+func (e *Entry) Check(data []byte, from int64) bool {
+	if e.Part == 0 || from < 0 || from%e.Part != 0 || int64(len(data)) > e.size-from ||
+		int64(len(data))%e.Part != 0 && from+int64(len(data)) != e.size {
+		return false
+	}
+	for i := 4 * (from / e.Part); len(data) > 0; i += 4 {
+		n := min(int64(len(data)), e.Part)
+		if binary.LittleEndian.Uint32(e.sums[i:]) != index.FieldChecksum(data[:n]) {
+			return false
+		}
+		data = data[n:]
+	}
+	return true
 }

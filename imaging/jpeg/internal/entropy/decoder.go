@@ -89,6 +89,17 @@ func (d *Decoder) Begin(w blocks.Window, seek *Seek) error {
 	return nil
 }
 
+// BeginPart is Begin for a file of which only the part g is there, with its points, which
+// it changes: they are of use for this part of the file only, and for this window. Where
+// the part has not all that the window needs, the error is [ErrGap].
+func (d *Decoder) BeginPart(w blocks.Window, seek *Seek, g Gap) error {
+	d.window = w
+	if err := seek.close(g, d); err != nil {
+		return err
+	}
+	return d.Begin(w, seek)
+}
+
 // Plain is no seek points, and no use of restart markers as such.
 var Plain = new(Seek)
 

@@ -15,6 +15,7 @@ import (
 type Seek struct {
 	every      int // MCUs between points of a row; 0 for none but its beginning
 	wide, high int // MCUs
+	tall       int // rows of 8 pixels that an MCU has
 	comps      int
 	points     []point
 }
@@ -67,7 +68,7 @@ func (d *Decoder) BeginSeek(s *Seek, every int) error {
 		return err
 	}
 	wide, high := d.mcus()
-	*s = Seek{every: every, wide: wide, high: high, comps: d.Frame.N, points: s.points[:0]}
+	*s = Seek{every: every, wide: wide, high: high, tall: d.Frame.MaxV, comps: d.Frame.N, points: s.points[:0]}
 	if s.per() > maxPoints/high {
 		return unsupported(fmt.Sprintf("more than %d seek points", maxPoints))
 	}
@@ -172,7 +173,7 @@ func (d *Decoder) markers() *Seek {
 	}
 	per := wide / d.Restart
 	s := &d.found
-	*s = Seek{wide: wide, high: high, comps: d.Frame.N, points: s.points[:0]}
+	*s = Seek{wide: wide, high: high, tall: d.Frame.MaxV, comps: d.Frame.N, points: s.points[:0]}
 	s.points = append(s.points, point{byte: d.pos})
 	n := 0
 	for pos := d.pos; ; {
@@ -199,14 +200,11 @@ func (d *Decoder) markers() *Seek {
 // enter begins row y of the window from the last entry before its first MCU.
 func (a *ahead) enter(d *Decoder, s *Seek, y int) {
 	t := &a.strand
-	per := s.per()
-	i := y * per
 	column := 0
 	if s.every > 0 {
-		i += d.window.X0 / s.every
 		column = d.window.X0 / s.every * s.every
 	}
-	p := &s.points[i]
+	p := &s.points[s.entry(d, y)]
 	t.d = d
 	t.lay, t.waste = d.main.lay, d.main.waste
 	for j := range t.waste.slot[:t.waste.n] {
@@ -219,11 +217,7 @@ func (a *ahead) enter(d *Decoder, s *Seek, y int) {
 	if d.Restart == 0 {
 		// The byte in which the next entry lies is this one's last; it may be a
 		// stuffed one.
-		next := (y + 1) * per
-		if s.every > 0 {
-			next = y*per + (d.window.X1+s.every-1)/s.every
-		}
-		if next < len(s.points) {
+		if next := s.following(d, y); next < len(s.points) {
 			end = min(end, s.points[next].byte+2)
 		}
 	} else {
@@ -267,8 +261,9 @@ func (t *strand) arrived() bool {
 	return t.segment+stuffed(t.d.Data[t.segment:], t.s.p) == p.byte && t.s.used == uint(p.bit)
 }
 
-// Append appends the points in their stored form: the uvarints every, width and
-// height in MCUs, and the number of components; then, for all points but the
+// Append appends the points in their stored form: the uvarints every, width and height
+// in MCUs, where the scan begins in the file, and the byte of how many rows of 8 pixels an
+// MCU has, and that of the number of components; then, for all points but the
 // first, which is the beginning of the scan, the uvarint of the distance in bits
 // from the one before, and for each component the varint (zigzag) of the change of
 // its DC predictor.
@@ -276,7 +271,8 @@ func (s *Seek) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(s.every))
 	b = binary.AppendUvarint(b, uint64(s.wide))
 	b = binary.AppendUvarint(b, uint64(s.high))
-	b = append(b, byte(s.comps))
+	b = binary.AppendUvarint(b, uint64(s.points[0].byte))
+	b = append(b, byte(s.tall), byte(s.comps))
 	for i := range s.points[1:] {
 		before, p := &s.points[i], &s.points[i+1]
 		b = binary.AppendUvarint(b, uint64(8*(p.byte-before.byte)+int(p.bit)-int(before.bit)))
@@ -289,26 +285,49 @@ func (s *Seek) Append(b []byte) []byte {
 
 var errStored = errors.New("jpeg: stored seek points make no sense")
 
-// Parse reads what Append wrote about the file whose header d has read, into the
-// memory that s has. Points that cannot be the file's are an error.
-func (s *Seek) Parse(b []byte, d *Decoder) error {
+// stored is the head of the stored form.
+type stored struct{ every, wide, high, start, tall, comps int }
+
+// parseStored reads the head of the stored form, and returns what is behind it.
+func parseStored(b []byte) (h stored, rest []byte, err error) {
+	for i, to := range []*int{&h.every, &h.wide, &h.high, &h.start} {
+		v, n := binary.Uvarint(b)
+		if n <= 0 || v > math.MaxInt32 || i < 3 && v > math.MaxUint16 {
+			return h, nil, errStored
+		}
+		*to, b = int(v), b[n:]
+	}
+	if len(b) < 2 {
+		return h, nil, errStored
+	}
+	h.tall, h.comps = int(b[0]), int(b[1])
+	if h.wide == 0 || h.high == 0 || h.tall < 1 || h.tall > 4 || h.comps < 1 || h.comps > blocks.MaxComponents {
+		return h, nil, errStored
+	}
+	return h, b[2:], nil
+}
+
+// per returns how many points a row has.
+func (h *stored) per() int {
+	s := Seek{every: h.every, wide: h.wide}
+	return s.per()
+}
+
+// Parse reads what Append wrote about the file whose header d has read, which has size
+// bytes in all, into the memory that s has. Points that cannot be the file's are an error.
+func (s *Seek) Parse(b []byte, d *Decoder, size int) error {
 	if err := d.Seekable(); err != nil {
 		return err
 	}
-	head := [3]int{}
-	for i := range head {
-		v, n := binary.Uvarint(b)
-		if n <= 0 || v > math.MaxUint16 {
-			return errStored
-		}
-		head[i], b = int(v), b[n:]
+	h, b, err := parseStored(b)
+	if err != nil {
+		return err
 	}
 	wide, high := d.mcus()
-	if head[1] != wide || head[2] != high || len(b) == 0 || int(b[0]) != d.Frame.N {
+	if h.wide != wide || h.high != high || h.comps != d.Frame.N || h.start != d.pos || h.tall != d.Frame.MaxV {
 		return ErrSeek
 	}
-	b = b[1:]
-	*s = Seek{every: head[0], wide: wide, high: high, comps: d.Frame.N, points: s.points[:0]}
+	*s = Seek{every: h.every, wide: wide, high: high, tall: h.tall, comps: h.comps, points: s.points[:0]}
 	n := s.per() * high
 	if len(b) < (n-1)*(1+s.comps) {
 		return errStored
@@ -318,11 +337,11 @@ func (s *Seek) Parse(b []byte, d *Decoder) error {
 	s.points = append(s.points, p)
 	for range n - 1 {
 		v, k := binary.Uvarint(b)
-		if k <= 0 || v > 8*uint64(len(d.Data)) {
+		if k <= 0 || v > 8*uint64(size) {
 			return errStored
 		}
 		b = b[k:]
-		if bit += v; bit > 8*uint64(len(d.Data)) {
+		if bit += v; bit > 8*uint64(size) {
 			return errStored
 		}
 		p.byte, p.bit = int(bit/8), uint8(bit%8)
@@ -343,4 +362,102 @@ func (s *Seek) Parse(b []byte, d *Decoder) error {
 		return errStored
 	}
 	return nil
+}
+
+// Extent tells from points in their stored form which bytes of a file of size bytes are
+// needed to decode its rows of pixels [y0, y1), or somewhat more: those before head, and
+// those from from to to.
+func Extent(b []byte, size, y0, y1 int) (head, from, to int, err error) {
+	h, b, err := parseStored(b)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	// Upsampling looks at the row of samples before and behind.
+	first, last := max(0, y0-h.tall)/(8*h.tall), (y1+h.tall-1)/(8*h.tall)+1
+	if y0 < 0 || y1 <= y0 || first >= h.high {
+		return 0, 0, 0, fmt.Errorf("jpeg: rows %d to %d are not of an image of %d", y0, y1, 8*h.tall*h.high)
+	}
+	per := h.per()
+	bit := 8 * uint64(h.start)
+	from, to = h.start, size
+	for i := 1; i <= last*per && i < h.high*per; i++ {
+		v, k := binary.Uvarint(b)
+		if bit += v; k <= 0 || v > 8*uint64(size) || bit > 8*uint64(size) {
+			return 0, 0, 0, errStored
+		}
+		b = b[k:]
+		for range h.comps {
+			n := 0
+			for n < len(b) && b[n] >= 0x80 {
+				n++
+			}
+			if n == len(b) {
+				return 0, 0, 0, errStored
+			}
+			b = b[n+1:]
+		}
+		switch i {
+		case first * per:
+			from = int(bit / 8)
+		case last * per:
+			// The byte in which the next row begins, which may be a stuffed one.
+			to = min(int(bit/8)+2, size)
+		}
+	}
+	if h.start > size {
+		return 0, 0, 0, errStored
+	}
+	return h.start, from, to, nil
+}
+
+// Gap says that of a file of Size bytes only a part is there: its first Head bytes, and
+// behind them those from From on, as many as there are. The zero value is a whole file.
+type Gap struct{ Size, Head, From int }
+
+// ErrGap says that what is there of a file does not do.
+var ErrGap = errors.New("jpeg: a part of the file that is needed is not there")
+
+// close makes of the points of a file, which d has the part g of, those of that part. It
+// is ErrGap where that has not all that is needed to decode d's window.
+func (s *Seek) close(g Gap, d *Decoder) error {
+	if g.Head < d.pos || g.Head > len(d.Data) || g.From < g.Head || len(d.Data)-g.Head > g.Size-g.From {
+		return ErrGap
+	}
+	end := g.From + len(d.Data) - g.Head
+	whole := func(from, to int) bool {
+		return to <= g.Head || to <= end && (from >= g.From || g.From == g.Head)
+	}
+	for y := d.window.Y0; y < d.window.Y1; y++ {
+		i, next := s.entry(d, y), s.following(d, y)
+		to := g.Size
+		if next < len(s.points) {
+			to = s.points[next].byte + 2
+		}
+		if !whole(s.points[i].byte, min(to, g.Size)) {
+			return ErrGap
+		}
+	}
+	for i := range s.points {
+		if p := &s.points[i]; p.byte >= g.From {
+			p.byte -= g.From - g.Head
+		}
+	}
+	return nil
+}
+
+// entry is the last point before the first MCU of the window in row y.
+func (s *Seek) entry(d *Decoder, y int) int {
+	i := y * s.per()
+	if s.every > 0 {
+		i += d.window.X0 / s.every
+	}
+	return i
+}
+
+// following is the first point behind the window in row y.
+func (s *Seek) following(d *Decoder, y int) int {
+	if s.every > 0 {
+		return y*s.per() + (d.window.X1+s.every-1)/s.every
+	}
+	return (y + 1) * s.per()
 }

@@ -97,14 +97,14 @@ func TestWindows(t *testing.T) {
 			}
 			stored := s.Append(nil)
 			back := new(Seek)
-			if err := back.Parse(stored, &d); err != nil {
+			if err := back.Parse(stored, &d, len(data)); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if back.every != s.every || !slices.Equal(back.points, s.points) {
 				t.Fatalf("%s: seek points come back as others", name)
 			}
 			for n := range len(stored) {
-				if err := back.Parse(stored[:n], &d); err == nil {
+				if err := back.Parse(stored[:n], &d, len(data)); err == nil {
 					t.Fatalf("%s: %d of %d bytes of seek points pass", name, n, len(stored))
 				}
 			}
@@ -264,7 +264,7 @@ func FuzzSeek(f *testing.F) {
 			t.Fatal(err)
 		}
 		var s Seek
-		if s.Parse(stored, &d) != nil {
+		if s.Parse(stored, &d, len(data)) != nil {
 			return
 		}
 		if again := s.Append(nil); len(again) > len(stored) {
