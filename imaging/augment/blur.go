@@ -97,63 +97,36 @@ func (ws *Workspace) blur(m *imaging.Image, kernel [2]int, sigma float64) error 
 		gaussian(ws.kernel[i], sigma)
 	}
 	// Sums down the columns of a row, with the mirrored pixels on both sides, and the
-	// sums along that.
+	// sums along that. Rows that are overwritten are kept as long as rows below need
+	// them, each at its number modulo as many.
 	across, down := trim(ws.kernel[0]), trim(ws.kernel[1])
-	src := ws.copy(m)
-	n, side := 3*m.Width, len(across)-1
-	ws.floats = grow(ws.floats, 2*n+6*side)
-	line, total := ws.floats[:n+6*side], ws.floats[n+6*side:]
+	n, side, keep := 3*m.Width, len(across)-1, min(len(down), m.Height)
+	ws.floats = grow(ws.floats, n+6*side)
+	line := ws.floats
 	middle := line[3*side:][:n]
-	row := func(y int) []uint8 { return src.Pix[mirror(y, m.Height)*n:][:n] }
+	ws.kept = grow(ws.kept, keep*n)
+	ws.shown = grow(ws.shown, 2*len(down)-1)
+	defer clear(ws.shown)
 	for y := range m.Height {
-		for i, v := range row(y) {
-			middle[i] = float32(float32(v) * down[0])
-		}
-		k := 1
-		for ; k+1 < len(down); k += 2 {
-			w0, w1 := down[k], down[k+1]
-			a0, b0, a1, b1 := row(y-k), row(y+k), row(y-k-1), row(y+k+1)
-			for i := range middle {
-				near := float32(int32(a0[i]) + int32(b0[i]))
-				far := float32(int32(a1[i]) + int32(b1[i]))
-				middle[i] += float32(w0*near) + float32(w1*far)
+		out := m.Pix[y*m.Stride:][:n]
+		copy(ws.kept[y%keep*n:][:n], out)
+		row := func(i int) *uint8 {
+			if i = mirror(i, m.Height); i <= y {
+				return &ws.kept[i%keep*n]
 			}
+			return &m.Pix[i*m.Stride]
 		}
-		if k < len(down) {
-			a0, b0 := row(y-k), row(y+k)
-			for i := range middle {
-				middle[i] += float32(down[k] * float32(int32(a0[i])+int32(b0[i])))
-			}
+		ws.shown[0] = row(y)
+		for k := 1; k < len(down); k++ {
+			ws.shown[2*k-1], ws.shown[2*k] = row(y-k), row(y+k)
 		}
+		blurDown(middle, ws.shown, down, ws.simd())
 		for x := range side {
 			left, right := mirror(x-side, m.Width), mirror(m.Width+x, m.Width)
 			copy(line[3*x:][:3], middle[3*left:])
 			copy(line[3*(side+m.Width+x):][:3], middle[3*right:])
 		}
-		for i, v := range middle {
-			total[i] = float32(v * across[0])
-		}
-		k = 1
-		for ; k+1 < len(across); k += 2 {
-			w0, w1 := across[k], across[k+1]
-			a0, b0 := line[3*(side-k):][:n], line[3*(side+k):][:n]
-			a1, b1 := line[3*(side-k-1):][:n], line[3*(side+k+1):][:n]
-			for i := range total {
-				total[i] += float32(w0*(a0[i]+b0[i])) + float32(w1*(a1[i]+b1[i]))
-			}
-		}
-		if k < len(across) {
-			a0, b0 := line[3*(side-k):][:n], line[3*(side+k):][:n]
-			for i := range total {
-				total[i] += float32(across[k] * (a0[i] + b0[i]))
-			}
-		}
-		out := m.Pix[y*m.Stride:][:n]
-		for i, v := range total {
-			// Adding and taking away 2^23 rounds half to even.
-			v = min(max(v, 0), 255) + 0x1p23
-			out[i] = uint8(int32(v - 0x1p23))
-		}
+		blurAcross(out, line, across, ws.simd())
 	}
 	return nil
 }

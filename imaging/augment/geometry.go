@@ -6,6 +6,7 @@ import (
 
 	"shardify/imaging"
 	"shardify/imaging/resize"
+	"shardify/internal/simd"
 )
 
 // Geometry says where everything in an image goes. The image, its masks and its boxes
@@ -146,8 +147,9 @@ func (ws *Workspace) show(out, part *imaging.Image, g *Geometry, l Look) error {
 			ws.columns[i] = int32(g.PaddingMode.source(win.X+i, g.Width))
 		}
 		p := imagePlane(whole)
+		ws.together(ws.columns)
 		for y := range win.Height {
-			p.gather(out.Pix[y*out.Stride:][:3*win.Width], ws.columns, g.PaddingMode.source(win.Y+y, g.Height), &l.Fill)
+			p.gather(out.Pix[y*out.Stride:][:3*win.Width], ws.pieces, g.PaddingMode.source(win.Y+y, g.Height), &l.Fill)
 		}
 		return nil
 	}
@@ -189,8 +191,9 @@ func (ws *Workspace) Mask(dst, src *imaging.Mask, g Geometry, fill uint8) error 
 	columns := places(&ws.columns, g.Crop.X, g.Crop.Width, g.Width, g.Window.X, w, g.PaddingMode, g.FlipX)
 	rows := places(&ws.rows, g.Crop.Y, g.Crop.Height, g.Height, g.Window.Y, h, g.PaddingMode, g.FlipY)
 	p := maskPlane(src)
+	ws.together(columns)
 	for y, sy := range rows {
-		p.gather(out.Pix[y*out.Stride:][:w], columns, int(sy), &Color{fill})
+		p.gather(out.Pix[y*out.Stride:][:w], ws.pieces, int(sy), &Color{fill})
 	}
 	if out != dst {
 		ws.nearest(maskPlane(dst), maskPlane(out), &g.Matrix, Color{fill})
@@ -227,13 +230,7 @@ func places(memory *[]int32, start, length, scaled, from, count int, mode Paddin
 // FlipX mirrors m left to right, in place.
 func FlipX(m *imaging.Image) {
 	for y := range m.Height {
-		row := m.Pix[y*m.Stride:][:3*m.Width]
-		for len(row) > 3 {
-			n := len(row)
-			p, q := row[:3:3], row[n-3:n:n]
-			p[0], p[1], p[2], q[0], q[1], q[2] = q[0], q[1], q[2], p[0], p[1], p[2]
-			row = row[3 : n-3]
-		}
+		flip(m.Pix[y*m.Stride:][:3*m.Width], simd.Best())
 	}
 }
 

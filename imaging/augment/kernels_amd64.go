@@ -2,7 +2,12 @@
 
 package augment
 
-import "shardify/internal/simd"
+import (
+	"math"
+
+	"shardify/imaging"
+	"shardify/internal/simd"
+)
 
 // Each of these gives whole blocks to the assembly, and what is left to the generic
 // version.
@@ -125,4 +130,64 @@ func turnHue(pix []uint8, shift uint8, level simd.Level) {
 		hueAVX2(&pix[0], n, int(shift))
 	}
 	hueGeneric(pix[n:], shift)
+}
+
+// blurDown sums rows of bytes: the middle one, and pairs of those equally far from it.
+func blurDown(dst []float32, rows []*uint8, weights []float32, level simd.Level) {
+	if n := len(dst); n >= 32 && level != simd.Generic {
+		blurDownAVX2(&dst[0], n, &rows[0], &weights[0], len(weights)-1)
+		return
+	}
+	blurDownGeneric(dst, rows, weights)
+}
+
+// blurAcross sums the floats of a line, each with those by 3, 6, … before and behind it,
+// and rounds them to bytes. The line begins as many before dst's first.
+func blurAcross(dst []uint8, line, weights []float32, level simd.Level) {
+	side := 3 * (len(weights) - 1)
+	if n := len(dst); n >= 32 && level != simd.Generic {
+		_ = line[n+2*side-1]
+		blurAcrossAVX2(&dst[0], n, &line[side], &weights[0], len(weights)-1)
+		return
+	}
+	blurAcrossGeneric(dst, line, weights)
+}
+
+// sharpen blends a row, all but its ends, with what it is smoothed to.
+func sharpen(dst, above, row, below []uint8, alpha float32, level simd.Level) {
+	n := len(row) - 6
+	if n < 16 || level == simd.Generic {
+		sharpenGeneric(dst, above, row, below, alpha)
+		return
+	}
+	_, _, _ = dst[n+5], above[n+5], below[n+5]
+	sharpenAVX2(&dst[3], &above[3], &row[3], &below[3], n, alpha)
+}
+
+// flip mirrors RGB.
+func flip(pix []uint8, level simd.Level) {
+	if n := len(pix) / 48; n > 0 && level != simd.Generic {
+		flipAVX2(&pix[0], len(pix), n)
+		pix = pix[24*n : len(pix)-24*n]
+	}
+	flipGeneric(pix)
+}
+
+// bilinear makes pixels of a slope, from the first on, and returns how many: none where
+// the first four do not lie well within the image.
+func bilinear(out []uint8, src *imaging.Image, s *slope, level simd.Level) int {
+	if level == simd.Generic || len(src.Pix) > math.MaxInt32 {
+		return 0
+	}
+	line := [...]float64{s.u, s.stepX, s.fromX, s.addX, float64(src.Width - 2), s.stepY, s.fromY, s.addY, float64(src.Height - 1)}
+	return bilinearAVX2(&out[0], len(out)/3, &src.Pix[0], src.Stride, &line[0])
+}
+
+// slanted copies RGB pixels along a line in 16.16 fixed point, from the first on, and
+// returns how many. All of them lie within pix.
+func slanted(out, pix []uint8, stride, x, y, dx, dy int, level simd.Level) int {
+	if level == simd.Generic || len(out) < 27 || len(pix) < 4 || len(pix) > math.MaxInt32 {
+		return 0
+	}
+	return slantedAVX2(&out[0], len(out)/3, &pix[0], stride, len(pix)-4, x, y, dx, dy)
 }

@@ -1061,3 +1061,552 @@ DATA const45<>+8(SB)/8, $0x808080800e0d0c0a
 DATA const45<>+16(SB)/8, $0x0908060504020100
 DATA const45<>+24(SB)/8, $0x808080800e0d0c0a
 GLOBL const45<>(SB), RODATA|NOPTR, $32
+
+// func blurDownAVX2(dst *float32, n int, rows **uint8, weights *float32, taps int)
+// Requires: AVX, AVX2
+TEXT ·blurDownAVX2(SB), NOSPLIT, $0-40
+	MOVQ  dst+0(FP), DI
+	MOVQ  n+8(FP), CX
+	MOVQ  rows+16(FP), SI
+	MOVQ  weights+24(FP), DX
+	VPXOR Y15, Y15, Y15
+	XORQ  BX, BX
+
+loop:
+	VBROADCASTSS (DX), Y14
+	MOVQ         (SI), R11
+	VPMOVZXBW    (R11)(BX*1), Y4
+	VPUNPCKLWD   Y15, Y4, Y0
+	VPUNPCKHWD   Y15, Y4, Y1
+	VPMOVZXBW    16(R11)(BX*1), Y4
+	VPUNPCKLWD   Y15, Y4, Y2
+	VPUNPCKHWD   Y15, Y4, Y3
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y14, Y0, Y0
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y14, Y1, Y1
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y14, Y2, Y2
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y14, Y3, Y3
+	LEAQ         8(SI), R9
+	LEAQ         4(DX), R10
+	MOVQ         taps+32(FP), R8
+	TESTQ        R8, R8
+	JEQ          done
+
+tap:
+	MOVQ         (R9), R11
+	MOVQ         8(R9), R12
+	VBROADCASTSS (R10), Y14
+	VPMOVZXBW    (R11)(BX*1), Y6
+	VPMOVZXBW    (R12)(BX*1), Y7
+	VPADDW       Y7, Y6, Y6
+	VPUNPCKLWD   Y15, Y6, Y4
+	VPUNPCKHWD   Y15, Y6, Y5
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y14, Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y14, Y5, Y5
+	VADDPS       Y5, Y1, Y1
+	VPMOVZXBW    16(R11)(BX*1), Y10
+	VPMOVZXBW    16(R12)(BX*1), Y11
+	VPADDW       Y11, Y10, Y10
+	VPUNPCKLWD   Y15, Y10, Y8
+	VPUNPCKHWD   Y15, Y10, Y9
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y14, Y8, Y8
+	VADDPS       Y8, Y2, Y2
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y14, Y9, Y9
+	VADDPS       Y9, Y3, Y3
+	ADDQ         $0x10, R9
+	ADDQ         $0x04, R10
+	DECQ         R8
+	JNE          tap
+
+done:
+	VINSERTI128 $0x01, X1, Y0, Y4
+	VPERM2I128  $0x31, Y1, Y0, Y5
+	VMOVUPS     Y4, (DI)(BX*4)
+	VMOVUPS     Y5, 32(DI)(BX*4)
+	VINSERTI128 $0x01, X3, Y2, Y4
+	VPERM2I128  $0x31, Y3, Y2, Y5
+	VMOVUPS     Y4, 64(DI)(BX*4)
+	VMOVUPS     Y5, 96(DI)(BX*4)
+	ADDQ        $0x20, BX
+	MOVQ        CX, AX
+	SUBQ        BX, AX
+	JEQ         end
+	CMPQ        AX, $0x20
+	JGE         loop
+	LEAQ        -32(BX)(AX*1), BX
+	JMP         loop
+
+end:
+	VZEROUPPER
+	RET
+
+// func blurAcrossAVX2(dst *uint8, n int, line *float32, weights *float32, taps int)
+// Requires: AVX, AVX2
+TEXT ·blurAcrossAVX2(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), DI
+	MOVQ    n+8(FP), CX
+	MOVQ    line+16(FP), SI
+	MOVQ    weights+24(FP), DX
+	VMOVDQU const46<>+0(SB), Y15
+	XORQ    BX, BX
+
+loop:
+	LEAQ         (SI)(BX*4), R9
+	MOVQ         R9, R10
+	VBROADCASTSS (DX), Y14
+	VMULPS       (R9), Y14, Y0
+	VMULPS       32(R9), Y14, Y1
+	VMULPS       64(R9), Y14, Y2
+	VMULPS       96(R9), Y14, Y3
+	LEAQ         4(DX), R11
+	MOVQ         taps+32(FP), R8
+	TESTQ        R8, R8
+	JEQ          done
+
+tap:
+	SUBQ         $0x0c, R9
+	ADDQ         $0x0c, R10
+	VBROADCASTSS (R11), Y14
+	VMOVUPS      (R9), Y4
+	VADDPS       (R10), Y4, Y4
+	VMULPS       Y14, Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VMOVUPS      32(R9), Y5
+	VADDPS       32(R10), Y5, Y5
+	VMULPS       Y14, Y5, Y5
+	VADDPS       Y5, Y1, Y1
+	VMOVUPS      64(R9), Y6
+	VADDPS       64(R10), Y6, Y6
+	VMULPS       Y14, Y6, Y6
+	VADDPS       Y6, Y2, Y2
+	VMOVUPS      96(R9), Y7
+	VADDPS       96(R10), Y7, Y7
+	VMULPS       Y14, Y7, Y7
+	VADDPS       Y7, Y3, Y3
+	ADDQ         $0x04, R11
+	DECQ         R8
+	JNE          tap
+
+done:
+	VCVTPS2DQ Y0, Y0
+	VCVTPS2DQ Y1, Y1
+	VCVTPS2DQ Y2, Y2
+	VCVTPS2DQ Y3, Y3
+	VPACKSSDW Y1, Y0, Y0
+	VPACKSSDW Y3, Y2, Y2
+	VPACKUSWB Y2, Y0, Y0
+	VPERMD    Y0, Y15, Y0
+	VMOVDQU   Y0, (DI)(BX*1)
+	ADDQ      $0x20, BX
+	MOVQ      CX, AX
+	SUBQ      BX, AX
+	JEQ       end
+	CMPQ      AX, $0x20
+	JGE       loop
+	LEAQ      -32(BX)(AX*1), BX
+	JMP       loop
+
+end:
+	VZEROUPPER
+	RET
+
+DATA const46<>+0(SB)/8, $0x0000000400000000
+DATA const46<>+8(SB)/8, $0x0000000500000001
+DATA const46<>+16(SB)/8, $0x0000000600000002
+DATA const46<>+24(SB)/8, $0x0000000700000003
+GLOBL const46<>(SB), RODATA|NOPTR, $32
+
+// func sharpenAVX2(dst *uint8, above *uint8, row *uint8, below *uint8, n int, alpha float32)
+// Requires: AVX, AVX2
+TEXT ·sharpenAVX2(SB), NOSPLIT, $0-44
+	MOVQ         dst+0(FP), DI
+	MOVQ         above+8(FP), SI
+	MOVQ         row+16(FP), DX
+	MOVQ         below+24(FP), R8
+	MOVQ         n+32(FP), CX
+	VBROADCASTSS alpha+40(FP), Y15
+	VPXOR        Y14, Y14, Y14
+	VMOVDQU      const47<>+0(SB), Y13
+	VMOVDQU      const48<>+0(SB), Y12
+	XORQ         BX, BX
+
+loop:
+	VPMOVZXBW    (DX)(BX*1), Y0
+	VPSLLW       $0x02, Y0, Y1
+	VPADDW       Y13, Y1, Y1
+	VPADDW       Y0, Y1, Y1
+	VPMOVZXBW    -3(DX)(BX*1), Y2
+	VPMOVZXBW    3(DX)(BX*1), Y3
+	VPADDW       Y3, Y1, Y1
+	VPMOVZXBW    -3(SI)(BX*1), Y3
+	VPADDW       Y3, Y2, Y2
+	VPMOVZXBW    (SI)(BX*1), Y3
+	VPADDW       Y3, Y1, Y1
+	VPMOVZXBW    3(SI)(BX*1), Y3
+	VPADDW       Y3, Y2, Y2
+	VPMOVZXBW    -3(R8)(BX*1), Y3
+	VPADDW       Y3, Y1, Y1
+	VPMOVZXBW    (R8)(BX*1), Y3
+	VPADDW       Y3, Y2, Y2
+	VPMOVZXBW    3(R8)(BX*1), Y3
+	VPADDW       Y3, Y1, Y1
+	VPADDW       Y1, Y2, Y2
+	VPMULHUW     Y12, Y2, Y2
+	VPSUBW       Y2, Y0, Y0
+	VPUNPCKLWD   Y14, Y2, Y6
+	VPUNPCKLWD   Y0, Y0, Y4
+	VPSRAD       $0x10, Y4, Y4
+	VCVTDQ2PS    Y6, Y6
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       Y6, Y4, Y4
+	VCVTTPS2DQ   Y4, Y4
+	VPUNPCKHWD   Y14, Y2, Y7
+	VPUNPCKHWD   Y0, Y0, Y5
+	VPSRAD       $0x10, Y5, Y5
+	VCVTDQ2PS    Y7, Y7
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       Y7, Y5, Y5
+	VCVTTPS2DQ   Y5, Y5
+	VPACKSSDW    Y5, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPACKUSWB    X5, X4, X4
+	VMOVDQU      X4, (DI)(BX*1)
+	ADDQ         $0x10, BX
+	MOVQ         CX, AX
+	SUBQ         BX, AX
+	JEQ          end
+	CMPQ         AX, $0x10
+	JGE          loop
+	LEAQ         -16(BX)(AX*1), BX
+	JMP          loop
+
+end:
+	VZEROUPPER
+	RET
+
+DATA const47<>+0(SB)/8, $0x0006000600060006
+DATA const47<>+8(SB)/8, $0x0006000600060006
+DATA const47<>+16(SB)/8, $0x0006000600060006
+DATA const47<>+24(SB)/8, $0x0006000600060006
+GLOBL const47<>(SB), RODATA|NOPTR, $32
+
+DATA const48<>+0(SB)/8, $0x13b213b213b213b2
+DATA const48<>+8(SB)/8, $0x13b213b213b213b2
+DATA const48<>+16(SB)/8, $0x13b213b213b213b2
+DATA const48<>+24(SB)/8, $0x13b213b213b213b2
+GLOBL const48<>(SB), RODATA|NOPTR, $32
+
+// func flipAVX2(pix *uint8, n int, blocks int)
+// Requires: AVX, AVX2
+TEXT ·flipAVX2(SB), NOSPLIT, $0-24
+	MOVQ    pix+0(FP), DI
+	MOVQ    n+8(FP), SI
+	MOVQ    blocks+16(FP), CX
+	ADDQ    DI, SI
+	VMOVDQU const49<>+0(SB), Y15
+	VMOVDQU const50<>+0(SB), Y14
+
+loop:
+	SUBQ         $0x18, SI
+	VMOVDQU      (DI), X0
+	VINSERTI128  $0x01, 8(DI), Y0, Y0
+	VMOVDQU      (SI), X1
+	VINSERTI128  $0x01, 8(SI), Y1, Y1
+	VPSHUFB      Y15, Y0, Y0
+	VPSHUFB      Y15, Y1, Y1
+	VPERMD       Y0, Y14, Y0
+	VMOVDQU      X0, (SI)
+	VEXTRACTI128 $0x01, Y0, X0
+	VMOVQ        X0, 16(SI)
+	VPERMD       Y1, Y14, Y1
+	VMOVDQU      X1, (DI)
+	VEXTRACTI128 $0x01, Y1, X1
+	VMOVQ        X1, 16(DI)
+	ADDQ         $0x18, DI
+	DECQ         CX
+	JNE          loop
+	VZEROUPPER
+	RET
+
+DATA const49<>+0(SB)/8, $0x04030807060b0a09
+DATA const49<>+8(SB)/8, $0x8080808002010005
+DATA const49<>+16(SB)/8, $0x08070c0b0a0f0e0d
+DATA const49<>+24(SB)/8, $0x8080808006050409
+GLOBL const49<>(SB), RODATA|NOPTR, $32
+
+DATA const50<>+0(SB)/8, $0x0000000500000004
+DATA const50<>+8(SB)/8, $0x0000000000000006
+DATA const50<>+16(SB)/8, $0x0000000200000001
+DATA const50<>+24(SB)/8, $0x0000000700000007
+GLOBL const50<>(SB), RODATA|NOPTR, $32
+
+// func bilinearAVX2(dst *uint8, n int, pix *uint8, stride int, line *float64) (done int)
+// Requires: AVX, AVX2
+TEXT ·bilinearAVX2(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), DI
+	MOVQ         n+8(FP), CX
+	MOVQ         line+32(FP), SI
+	MOVQ         pix+16(FP), DX
+	MOVQ         stride+24(FP), R8
+	VBROADCASTSD (SI), Y15
+	VADDPD       const51<>+0(SB), Y15, Y15
+	VXORPD       Y14, Y14, Y14
+	VMOVDQU      const52<>+0(SB), X13
+	VMOVD        R8, X12
+	VPBROADCASTD X12, X12
+	XORQ         AX, AX
+
+loop:
+	CMPQ         CX, $0x04
+	JLT          end
+	VBROADCASTSD 8(SI), Y6
+	VMULPD       Y15, Y6, Y6
+	VBROADCASTSD 16(SI), Y5
+	VADDPD       Y5, Y6, Y6
+	VBROADCASTSD 24(SI), Y5
+	VADDPD       Y5, Y6, Y6
+	VSUBPD       const53<>+0(SB), Y6, Y6
+	VCMPPD       $0x1d, Y14, Y6, Y4
+	VBROADCASTSD 32(SI), Y0
+	VCMPPD       $0x11, Y0, Y6, Y5
+	VANDPD       Y5, Y4, Y4
+	VBROADCASTSD 40(SI), Y7
+	VMULPD       Y15, Y7, Y7
+	VBROADCASTSD 48(SI), Y5
+	VADDPD       Y5, Y7, Y7
+	VBROADCASTSD 56(SI), Y5
+	VADDPD       Y5, Y7, Y7
+	VSUBPD       const53<>+0(SB), Y7, Y7
+	VCMPPD       $0x1d, Y14, Y7, Y5
+	VANDPD       Y5, Y4, Y4
+	VBROADCASTSD 64(SI), Y0
+	VCMPPD       $0x11, Y0, Y7, Y5
+	VANDPD       Y5, Y4, Y4
+	VMOVMSKPD    Y4, BX
+	CMPL         BX, $0x0f
+	JNE          end
+	VCVTTPD2DQY  Y6, X2
+	VCVTDQ2PD    X2, Y5
+	VSUBPD       Y5, Y6, Y6
+	VCVTTPD2DQY  Y7, X3
+	VCVTDQ2PD    X3, Y5
+	VSUBPD       Y5, Y7, Y7
+	VPMULLD      X12, X3, X3
+	VPADDD       X2, X3, X3
+	VPADDD       X2, X2, X2
+	VPADDD       X2, X3, X3
+	VMOVD        X3, R9
+	VPEXTRD      $0x01, X3, R10
+	VPEXTRD      $0x02, X3, R11
+	VPEXTRD      $0x03, X3, R12
+	ADDQ         DX, R9
+	LEAQ         (R9)(R8*1), R13
+	VPERMPD      $0x00, Y6, Y4
+	VPMOVZXBD    (R9), X0
+	VPMOVZXBD    3(R9), X1
+	VPSUBD       X0, X1, X1
+	VCVTDQ2PD    X0, Y0
+	VCVTDQ2PD    X1, Y1
+	VMULPD       Y4, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VPMOVZXBD    (R13), X2
+	VPMOVZXBD    3(R13), X3
+	VPSUBD       X2, X3, X3
+	VCVTDQ2PD    X2, Y2
+	VCVTDQ2PD    X3, Y3
+	VMULPD       Y4, Y3, Y3
+	VADDPD       Y3, Y2, Y2
+	VPERMPD      $0x00, Y7, Y4
+	VSUBPD       Y0, Y2, Y2
+	VMULPD       Y4, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTTPD2DQY  Y0, X8
+	ADDQ         DX, R10
+	LEAQ         (R10)(R8*1), R13
+	VPERMPD      $0x55, Y6, Y4
+	VPMOVZXBD    (R10), X0
+	VPMOVZXBD    3(R10), X1
+	VPSUBD       X0, X1, X1
+	VCVTDQ2PD    X0, Y0
+	VCVTDQ2PD    X1, Y1
+	VMULPD       Y4, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VPMOVZXBD    (R13), X2
+	VPMOVZXBD    3(R13), X3
+	VPSUBD       X2, X3, X3
+	VCVTDQ2PD    X2, Y2
+	VCVTDQ2PD    X3, Y3
+	VMULPD       Y4, Y3, Y3
+	VADDPD       Y3, Y2, Y2
+	VPERMPD      $0x55, Y7, Y4
+	VSUBPD       Y0, Y2, Y2
+	VMULPD       Y4, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTTPD2DQY  Y0, X9
+	ADDQ         DX, R11
+	LEAQ         (R11)(R8*1), R13
+	VPERMPD      $0xaa, Y6, Y4
+	VPMOVZXBD    (R11), X0
+	VPMOVZXBD    3(R11), X1
+	VPSUBD       X0, X1, X1
+	VCVTDQ2PD    X0, Y0
+	VCVTDQ2PD    X1, Y1
+	VMULPD       Y4, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VPMOVZXBD    (R13), X2
+	VPMOVZXBD    3(R13), X3
+	VPSUBD       X2, X3, X3
+	VCVTDQ2PD    X2, Y2
+	VCVTDQ2PD    X3, Y3
+	VMULPD       Y4, Y3, Y3
+	VADDPD       Y3, Y2, Y2
+	VPERMPD      $0xaa, Y7, Y4
+	VSUBPD       Y0, Y2, Y2
+	VMULPD       Y4, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTTPD2DQY  Y0, X10
+	ADDQ         DX, R12
+	LEAQ         (R12)(R8*1), R13
+	VPERMPD      $0xff, Y6, Y4
+	VPMOVZXBD    (R12), X0
+	VPMOVZXBD    3(R12), X1
+	VPSUBD       X0, X1, X1
+	VCVTDQ2PD    X0, Y0
+	VCVTDQ2PD    X1, Y1
+	VMULPD       Y4, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VPMOVZXBD    (R13), X2
+	VPMOVZXBD    3(R13), X3
+	VPSUBD       X2, X3, X3
+	VCVTDQ2PD    X2, Y2
+	VCVTDQ2PD    X3, Y3
+	VMULPD       Y4, Y3, Y3
+	VADDPD       Y3, Y2, Y2
+	VPERMPD      $0xff, Y7, Y4
+	VSUBPD       Y0, Y2, Y2
+	VMULPD       Y4, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTTPD2DQY  Y0, X11
+	VPACKSSDW    X9, X8, X8
+	VPACKSSDW    X11, X10, X10
+	VPACKUSWB    X10, X8, X8
+	VPSHUFB      X13, X8, X8
+	VMOVQ        X8, (DI)
+	VPEXTRD      $0x02, X8, 8(DI)
+	VADDPD       const54<>+0(SB), Y15, Y15
+	ADDQ         $0x0c, DI
+	ADDQ         $0x04, AX
+	SUBQ         $0x04, CX
+	JMP          loop
+
+end:
+	MOVQ AX, done+40(FP)
+	VZEROUPPER
+	RET
+
+DATA const51<>+0(SB)/8, $0x0000000000000000
+DATA const51<>+8(SB)/8, $0x3ff0000000000000
+DATA const51<>+16(SB)/8, $0x4000000000000000
+DATA const51<>+24(SB)/8, $0x4008000000000000
+GLOBL const51<>(SB), RODATA|NOPTR, $32
+
+DATA const52<>+0(SB)/8, $0x0908060504020100
+DATA const52<>+8(SB)/8, $0x808080800e0d0c0a
+GLOBL const52<>(SB), RODATA|NOPTR, $16
+
+DATA const53<>+0(SB)/8, $0x3fe0000000000000
+DATA const53<>+8(SB)/8, $0x3fe0000000000000
+DATA const53<>+16(SB)/8, $0x3fe0000000000000
+DATA const53<>+24(SB)/8, $0x3fe0000000000000
+GLOBL const53<>(SB), RODATA|NOPTR, $32
+
+DATA const54<>+0(SB)/8, $0x4010000000000000
+DATA const54<>+8(SB)/8, $0x4010000000000000
+DATA const54<>+16(SB)/8, $0x4010000000000000
+DATA const54<>+24(SB)/8, $0x4010000000000000
+GLOBL const54<>(SB), RODATA|NOPTR, $32
+
+// func slantedAVX2(dst *uint8, n int, pix *uint8, stride int, last int, x int, y int, dx int, dy int) (done int)
+// Requires: AVX, AVX2
+TEXT ·slantedAVX2(SB), NOSPLIT, $32-80
+	MOVQ         dst+0(FP), DI
+	MOVQ         n+8(FP), CX
+	MOVQ         pix+16(FP), SI
+	VPBROADCASTD x+40(FP), Y0
+	VPBROADCASTD y+48(FP), Y1
+	VPBROADCASTD dx+56(FP), Y2
+	VPBROADCASTD dy+64(FP), Y3
+	VPBROADCASTD stride+24(FP), Y15
+	VPBROADCASTD last+32(FP), Y14
+	VPMULLD      const55<>+0(SB), Y2, Y4
+	VPADDD       Y4, Y0, Y0
+	VPSLLD       $0x03, Y2, Y2
+	VPMULLD      const55<>+0(SB), Y3, Y4
+	VPADDD       Y4, Y1, Y1
+	VPSLLD       $0x03, Y3, Y3
+	XORQ         AX, AX
+
+loop:
+	CMPQ     CX, $0x09
+	JLT      end
+	VPSRAD   $0x10, Y1, Y4
+	VPMULLD  Y15, Y4, Y4
+	VPSRAD   $0x10, Y0, Y5
+	VPADDD   Y5, Y4, Y4
+	VPADDD   Y5, Y5, Y5
+	VPADDD   Y5, Y4, Y4
+	VPCMPGTD Y14, Y4, Y5
+	VPTEST   Y5, Y5
+	JNE      end
+	VMOVDQU  Y4, (SP)
+	VPADDD   Y2, Y0, Y0
+	VPADDD   Y3, Y1, Y1
+	MOVLQSX  (SP), BX
+	MOVL     (SI)(BX*1), BX
+	MOVL     BX, (DI)
+	MOVLQSX  4(SP), BX
+	MOVL     (SI)(BX*1), BX
+	MOVL     BX, 3(DI)
+	MOVLQSX  8(SP), BX
+	MOVL     (SI)(BX*1), BX
+	MOVL     BX, 6(DI)
+	MOVLQSX  12(SP), BX
+	MOVL     (SI)(BX*1), BX
+	MOVL     BX, 9(DI)
+	MOVLQSX  16(SP), BX
+	MOVL     (SI)(BX*1), BX
+	MOVL     BX, 12(DI)
+	MOVLQSX  20(SP), BX
+	MOVL     (SI)(BX*1), BX
+	MOVL     BX, 15(DI)
+	MOVLQSX  24(SP), BX
+	MOVL     (SI)(BX*1), BX
+	MOVL     BX, 18(DI)
+	MOVLQSX  28(SP), BX
+	MOVL     (SI)(BX*1), BX
+	MOVL     BX, 21(DI)
+	ADDQ     $0x18, DI
+	ADDQ     $0x08, AX
+	SUBQ     $0x08, CX
+	JMP      loop
+
+end:
+	MOVQ AX, done+72(FP)
+	VZEROUPPER
+	RET
+
+DATA const55<>+0(SB)/8, $0x0000000100000000
+DATA const55<>+8(SB)/8, $0x0000000300000002
+DATA const55<>+16(SB)/8, $0x0000000500000004
+DATA const55<>+24(SB)/8, $0x0000000700000006
+GLOBL const55<>(SB), RODATA|NOPTR, $32

@@ -2,6 +2,7 @@ package augment
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -122,6 +123,90 @@ func TestHueOfAllColors(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Rows of all lengths are mirrored at their places.
+func TestFlipsOfAllLengths(t *testing.T) {
+	for _, level := range simd.All() {
+		for _, side := range []guardtest.Side{guardtest.After, guardtest.Before} {
+			for w := range 120 {
+				pix := guardtest.Bytes(t, 3*w, side)
+				for i := range pix {
+					pix[i] = uint8(i)
+				}
+				flip(pix, level)
+				for x := range w {
+					for c := range 3 {
+						if got, want := pix[3*x+c], uint8(3*(w-1-x)+c); got != want {
+							t.Fatalf("%v: of %d pixels, channel %d of number %d is %d; want %d", level, w, c, x, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Warps of all sorts agree, near and far and where numbers become large or tiny.
+func TestLevelsWarpAlike(t *testing.T) {
+	assembly(t, func(t *testing.T, level simd.Level) {
+		r := rand.New(rand.NewPCG(77, 7))
+		ws, generic := workspaceAt(level), workspaceAt(simd.Generic)
+		for range 1500 / every {
+			src := guarded(t, r, guardtest.Side(r.IntN(2)))
+			got := guarded(t, r, guardtest.After)
+			want := imaging.Image{Width: got.Width, Height: got.Height}
+			m := affine(float64(src.Width)/2, float64(src.Height)/2, r.Float64()*360, r.Float64()*9, r.Float64()*9, 0.2+2*r.Float64(), r.Float64()*60-30, r.Float64()*60-30)
+			for i := range m {
+				switch r.IntN(20) {
+				case 0:
+					m[i] = 0
+				case 1:
+					m[i] = float64(r.IntN(5) - 2)
+				case 2:
+					m[i] *= math.Pow(10, float64(r.IntN(41)-20))
+				}
+			}
+			ip := Interpolation(r.IntN(2))
+			if err := generic.Warp(&want, src, m, ip, Color{7, 8, 9}); err != nil {
+				t.Fatal(err)
+			}
+			if err := ws.Warp(got, src, m, ip, Color{7, 8, 9}); err != nil {
+				t.Fatal(err)
+			}
+			if count, most := difference(packed(got), want.Pix); count > 0 {
+				t.Fatalf("%v, %v, of %d x %d to %d x %d: %d bytes differ from generic, by up to %d", m, ip, src.Width, src.Height, got.Width, got.Height, count, most)
+			}
+		}
+	})
+}
+
+// A row's bounds may be too wide, never too narrow.
+func TestBoundsOfSlopes(t *testing.T) {
+	r := rand.New(rand.NewPCG(78, 7))
+	inside := 0
+	for range 200000 / every {
+		v := func() float64 { return (r.Float64() - 0.5) * math.Pow(10, float64(r.IntN(9)-4)) }
+		s := slope{0.5, v(), v(), v(), v(), v(), v()}
+		if r.IntN(3) == 0 {
+			s.stepX *= 1e-14
+		}
+		const n, w, h = 40, 30, 20
+		from, to := s.within(n, w, h)
+		for i := range n {
+			u := s.u + float64(i)
+			x, y := float64(s.stepX*u)+s.fromX+s.addX, float64(s.stepY*u)+s.fromY+s.addY
+			if x >= 0 && x < w && y >= 0 && y < h {
+				inside++
+				if i < from || i >= to {
+					t.Fatalf("%+v: pixel %d lies within, and not in [%d, %d)", s, i, from, to)
+				}
+			}
+		}
+	}
+	if inside == 0 {
+		t.Error("no pixel lies within")
+	}
 }
 
 // Of tables, every entry is found, wherever the byte lies.

@@ -161,8 +161,11 @@ type Workspace struct {
 	stage   [2]imaging.Image
 	mask    imaging.Mask
 	columns []int32 // which column of the source each one shows
+	pieces  []piece
 	rows    []int32
 	resizer resize.Resizer
+	kept    []uint8 // rows that an operation in place needs after they are overwritten
+	shown   []*uint8
 	floats  []float32
 	kernel  [2][]float32
 	level   simd.Level // plus 1; 0 is the best there is

@@ -53,3 +53,33 @@ func saturateAVX2(pix *uint8, n int, alpha float32)
 //
 //go:noescape
 func hueAVX2(pix *uint8, n int, shift int)
+
+// blurDownAVX2 makes n >= 32 floats of rows: the middle one, and then for each of taps the one above and the one below.
+//
+//go:noescape
+func blurDownAVX2(dst *float32, n int, rows **uint8, weights *float32, taps int)
+
+// blurAcrossAVX2 makes n >= 32 bytes of the floats of a line, those by 3, 6, … before and behind together for each of taps.
+//
+//go:noescape
+func blurAcrossAVX2(dst *uint8, n int, line *float32, weights *float32, taps int)
+
+// sharpenAVX2 blends n >= 16 bytes of a row with what they and the pixels around them are smoothed to.
+//
+//go:noescape
+func sharpenAVX2(dst *uint8, above *uint8, row *uint8, below *uint8, n int, alpha float32)
+
+// flipAVX2 mirrors blocks of eight pixels at the start and at the end of n bytes, at the other's place.
+//
+//go:noescape
+func flipAVX2(pix *uint8, n int, blocks int)
+
+// bilinearAVX2 makes pixels of a line across an image, four by four, until fewer are left of n or one of four does not lie well within the image.
+//
+//go:noescape
+func bilinearAVX2(dst *uint8, n int, pix *uint8, stride int, line *float64) (done int)
+
+// slantedAVX2 copies pixels from a line in 16.16 fixed point, eight by eight, until fewer than nine are left of n or one of eight begins behind last.
+//
+//go:noescape
+func slantedAVX2(dst *uint8, n int, pix *uint8, stride int, last int, x int, y int, dx int, dy int) (done int)

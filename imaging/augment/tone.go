@@ -250,28 +250,21 @@ func (ws *Workspace) equalize(m *imaging.Image) {
 	ws.look3(m, &t)
 }
 
-// sharpness blends with a smoothed image (ImageFilter.SMOOTH: 1 1 1, 1 5 1, 1 1 1
-// over 13), whose outermost pixels are the image's. Rounding thirteenths never meets
-// a tie, nor comes near enough to one for Pillow's float32 to differ.
+// sharpness blends with a smoothed image, whose outermost pixels are the image's. Of what
+// is overwritten, two rows are kept.
 func (ws *Workspace) sharpness(m *imaging.Image, factor float64) {
 	alpha := float32(factor)
 	if alpha == 1 || m.Width < 3 || m.Height < 3 {
 		return
 	}
-	src := ws.copy(m)
 	n := 3 * m.Width
+	ws.kept = grow(ws.kept, 2*n)
+	above, row := ws.kept[:n], ws.kept[n:]
+	copy(above, m.Pix)
 	for y := 1; y < m.Height-1; y++ {
-		above, row, below := src.Pix[(y-1)*n:][:n], src.Pix[y*n:][:n], src.Pix[(y+1)*n:][:n]
 		out := m.Pix[y*m.Stride:][:n]
-		for c := range 3 {
-			column := func(x int) uint32 { return uint32(above[x]) + uint32(row[x]) + uint32(below[x]) }
-			left, middle := column(c), column(c+3)
-			for x := c + 3; x < n-3; x += 3 {
-				right := column(x + 3)
-				v := row[x]
-				out[x] = blend(uint8((2*(left+middle+right+4*uint32(v))+13)/26), v, alpha)
-				left, middle = middle, right
-			}
-		}
+		copy(row, out)
+		sharpen(out, above, row, m.Pix[(y+1)*m.Stride:][:n], alpha, ws.simd())
+		above, row = row, above
 	}
 }

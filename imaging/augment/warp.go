@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"shardify/imaging"
+	"shardify/internal/simd"
 )
 
 // Matrix is an affine map from places in the result to places in the source, as
@@ -167,7 +168,7 @@ func (ws *Workspace) warpInPlace(m *imaging.Image, matrix *Matrix, ip Interpolat
 
 func (ws *Workspace) warp(dst, src *imaging.Image, m *Matrix, ip Interpolation, fill Color) {
 	if ip == Bilinear {
-		bilinear(dst, src, m, fill)
+		ws.interpolate(dst, src, m, &fill)
 		return
 	}
 	ws.nearest(imagePlane(dst), imagePlane(src), m, fill)
@@ -193,9 +194,10 @@ func (ws *Workspace) nearest(dst, src plane, m *Matrix, fill Color) {
 			ws.columns[i] = int32(index(x, src.width))
 			x += m[0]
 		}
+		ws.together(ws.columns)
 		y := m[5] + float64(m[4]*0.5)
 		for i := range dst.height {
-			src.gather(dst.pix[i*dst.stride:][:dst.n*dst.width], ws.columns, index(y, src.height), &fill)
+			src.gather(dst.pix[i*dst.stride:][:dst.n*dst.width], ws.pieces, index(y, src.height), &fill)
 			y += m[4]
 		}
 		return
@@ -215,7 +217,7 @@ func (ws *Workspace) nearest(dst, src plane, m *Matrix, fill Color) {
 				src.fill(out, &fill)
 			} else {
 				src.fill(out[:dst.n*from], &fill)
-				src.slanted(out[dst.n*from:dst.n*to], a2+from*a0, a5+from*a3, a0, a3)
+				src.slanted(out[dst.n*from:dst.n*to], a2+from*a0, a5+from*a3, a0, a3, ws.simd())
 				src.fill(out[dst.n*to:], &fill)
 			}
 			a2 += a1
@@ -271,7 +273,7 @@ func (p *plane) fill(row []uint8, c *Color) {
 
 // slanted copies pixels that all lie within p, along a line from (x, y) by (dx, dy), in
 // 16.16 fixed point.
-func (p *plane) slanted(out []uint8, x, y, dx, dy int) {
+func (p *plane) slanted(out []uint8, x, y, dx, dy int, level simd.Level) {
 	pix, stride := p.pix, p.stride
 	if p.n == 1 {
 		for i := range out {
@@ -281,6 +283,10 @@ func (p *plane) slanted(out []uint8, x, y, dx, dy int) {
 		}
 		return
 	}
+	n := slanted(out, pix, stride, x, y, dx, dy, level)
+	out = out[3*n:]
+	x += n * dx
+	y += n * dy
 	for ; len(out) >= 3; out = out[3:] {
 		at := (y>>16)*stride + 3*(x>>16)
 		s, o := pix[at:at+3:at+3], out[:3:3]
@@ -290,34 +296,48 @@ func (p *plane) slanted(out []uint8, x, y, dx, dy int) {
 	}
 }
 
-// gather makes a row of the pixels in the given columns of row y; a column or row of -1
-// is the fill.
-func (p *plane) gather(out []uint8, columns []int32, y int, fill *Color) {
+// piece is so many pixels of a row from first on, or where that is -1 of the fill.
+type piece struct{ first, n int32 }
+
+// together makes pieces of columns: those that lie side by side are copied at once.
+func (ws *Workspace) together(columns []int32) {
+	ws.pieces = ws.pieces[:0]
+	for len(columns) > 0 {
+		p, step := piece{columns[0], 1}, int32(1)
+		if p.first < 0 {
+			step = 0
+		}
+		for int(p.n) < len(columns) && columns[p.n] == p.first+step*p.n {
+			p.n++
+		}
+		ws.pieces = append(ws.pieces, p)
+		columns = columns[p.n:]
+	}
+}
+
+// gather makes a row of pieces of row y, or where that is -1 of the fill.
+func (p *plane) gather(out []uint8, pieces []piece, y int, fill *Color) {
 	if y < 0 {
 		p.fill(out, fill)
 		return
 	}
 	row := p.pix[y*p.stride:][:p.n*p.width]
-	if p.n == 1 {
-		out = out[:len(columns)]
-		for i, x := range columns {
-			if uint(x) < uint(len(row)) {
-				out[i] = row[x]
-			} else {
-				out[i] = fill[0]
+	for _, c := range pieces {
+		n := p.n * int(c.n)
+		switch {
+		case c.first < 0:
+			p.fill(out[:n], fill)
+		case n > 3:
+			copy(out[:n], row[p.n*int(c.first):])
+		case p.n == 1:
+			for i := range out[:n] {
+				out[i] = row[int(c.first)+i]
 			}
+		default:
+			o, s := out[:3:3], row[3*c.first:][:3]
+			o[0], o[1], o[2] = s[0], s[1], s[2]
 		}
-		return
-	}
-	for _, x := range columns {
-		o := out[:3:3]
-		out = out[3:]
-		if x < 0 {
-			o[0], o[1], o[2] = fill[0], fill[1], fill[2]
-			continue
-		}
-		s := row[3*x : 3*x+3 : 3*x+3]
-		o[0], o[1], o[2] = s[0], s[1], s[2]
+		out = out[n:]
 	}
 }
 
@@ -336,41 +356,92 @@ func fits(m *Matrix, x, y float64) bool {
 
 func fixed(v float64) int { return int(math.Floor(float64(v*65536) + 0.5)) }
 
-// bilinear weighs the four pixels round a place, in float64 as Pillow does; at the
+// slope is the line across a source that a row of a warped image shows: pixel i's place
+// is (stepX·(u+i) + fromX + addX, stepY·(u+i) + fromY + addY), summed in that order.
+type slope struct {
+	u                                      float64
+	stepX, fromX, addX, stepY, fromY, addY float64
+}
+
+// interpolate weighs the four pixels round a place, in float64 as Pillow does; at the
 // edges the outermost count twice.
-func bilinear(dst, src *imaging.Image, m *Matrix, fill Color) {
-	w, h := float64(src.Width), float64(src.Height)
-	right, stride := 3*(src.Width-1), src.Stride
+func (ws *Workspace) interpolate(dst, src *imaging.Image, m *Matrix, fill *Color) {
 	for i := range dst.Height {
 		out := dst.Pix[i*dst.Stride:][:3*dst.Width]
 		v := float64(i) + 0.5
-		bx, by := float64(m[1]*v), float64(m[4]*v)
-		for u := 0.5; len(out) >= 3; u++ {
-			x, y := float64(m[0]*u)+bx+m[2], float64(m[3]*u)+by+m[5]
-			o := out[:3:3]
-			out = out[3:]
-			if !(x >= 0 && x < w && y >= 0 && y < h) {
-				o[0], o[1], o[2] = fill[0], fill[1], fill[2]
-				continue
+		s := slope{0.5, m[0], float64(m[1] * v), m[2], m[3], float64(m[4] * v), m[5]}
+		p := imagePlane(dst)
+		from, to := s.within(dst.Width, src.Width, src.Height)
+		p.fill(out[:3*from], fill)
+		p.fill(out[3*to:], fill)
+		out = out[3*from : 3*to]
+		s.u += float64(from)
+		for len(out) > 0 {
+			// What lies well within the source goes quickly; if the next pixels do not,
+			// some are made one by one.
+			n := bilinear(out, src, &s, ws.simd())
+			out = out[3*n:]
+			s.u += float64(n)
+			n = min(len(out)/3, 8)
+			if ws.simd() == simd.Generic {
+				n = len(out) / 3
 			}
-			x -= 0.5
-			y -= 0.5
-			left, top := int(x), int(y)
-			if x < 0 {
-				left = -1
-			}
-			if y < 0 {
-				top = -1
-			}
-			dx, dy := x-float64(left), y-float64(top)
-			x0, x1 := max(3*left, 0), min(3*left+3, right)
-			y0, y1 := max(top, 0)*stride, min(top+1, src.Height-1)*stride
-			p, q := src.Pix[y0+x0:y0+x0+3:y0+x0+3], src.Pix[y0+x1:y0+x1+3:y0+x1+3]
-			r, s := src.Pix[y1+x0:y1+x0+3:y1+x0+3], src.Pix[y1+x1:y1+x1+3:y1+x1+3]
-			o[0] = between(p[0], q[0], r[0], s[0], dx, dy)
-			o[1] = between(p[1], q[1], r[1], s[1], dx, dy)
-			o[2] = between(p[2], q[2], r[2], s[2], dx, dy)
+			s.pixels(out[:3*n], src, fill)
+			out = out[3*n:]
 		}
+	}
+}
+
+// within bounds the pixels, of n, that may lie within a source: all before the first and
+// from the second on lie outside, beyond doubt.
+func (s *slope) within(n, width, height int) (from, to int) {
+	first, last := 0.0, float64(n)
+	for _, line := range [2]struct{ step, start, limit float64 }{
+		{s.stepX, s.fromX + s.addX, float64(width)}, {s.stepY, s.fromY + s.addY, float64(height)},
+	} {
+		// Where numbers are so large or so small that it matters how they are rounded,
+		// every pixel is looked at.
+		if math.Abs(line.step) < 0x1p-16 || !(math.Abs(line.start) < 1<<24) || line.limit > 1<<24 {
+			continue
+		}
+		a, b := -line.start/line.step, (line.limit-line.start)/line.step
+		first, last = max(first, min(a, b)-s.u-2), min(last, max(a, b)-s.u+2)
+	}
+	if last <= first {
+		return n, n
+	}
+	return int(first), int(last)
+}
+
+// pixels makes the pixels from u on, one by one.
+func (s *slope) pixels(out []uint8, src *imaging.Image, fill *Color) {
+	w, h := float64(src.Width), float64(src.Height)
+	right, stride := 3*(src.Width-1), src.Stride
+	for ; len(out) >= 3; s.u++ {
+		x, y := float64(s.stepX*s.u)+s.fromX+s.addX, float64(s.stepY*s.u)+s.fromY+s.addY
+		o := out[:3:3]
+		out = out[3:]
+		if !(x >= 0 && x < w && y >= 0 && y < h) {
+			o[0], o[1], o[2] = fill[0], fill[1], fill[2]
+			continue
+		}
+		x -= 0.5
+		y -= 0.5
+		left, top := int(x), int(y)
+		if x < 0 {
+			left = -1
+		}
+		if y < 0 {
+			top = -1
+		}
+		dx, dy := x-float64(left), y-float64(top)
+		x0, x1 := max(3*left, 0), min(3*left+3, right)
+		y0, y1 := max(top, 0)*stride, min(top+1, src.Height-1)*stride
+		p, q := src.Pix[y0+x0:y0+x0+3:y0+x0+3], src.Pix[y0+x1:y0+x1+3:y0+x1+3]
+		r, t := src.Pix[y1+x0:y1+x0+3:y1+x0+3], src.Pix[y1+x1:y1+x1+3:y1+x1+3]
+		o[0] = between(p[0], q[0], r[0], t[0], dx, dy)
+		o[1] = between(p[1], q[1], r[1], t[1], dx, dy)
+		o[2] = between(p[2], q[2], r[2], t[2], dx, dy)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"math"
 
 	. "github.com/mmcloughlin/avo/operand" //nolint:revive // operands read as in assembly
@@ -18,6 +19,12 @@ func augment(g *gen) {
 	grayAVX2(g)
 	saturateAVX2(g)
 	hueAVX2(g)
+	blurDownAVX2(g)
+	blurAcrossAVX2(g)
+	sharpenAVX2(g)
+	flipAVX2(g)
+	bilinearAVX2(g)
+	slantedAVX2(g)
 }
 
 // floats repeats a number up to so many bytes.
@@ -569,4 +576,372 @@ func (g *gen) paramAddr(name string) Mem {
 		panic(err)
 	}
 	return c.Addr
+}
+
+// blurDownAVX2 sums bytes of rows, those equally far up and down together, with their
+// weights.
+func blurDownAVX2(g *gen) {
+	g.function("blurDownAVX2", "func(dst *float32, n int, rows **uint8, weights *float32, taps int)",
+		"blurDownAVX2 makes n >= 32 floats of rows: the middle one, and then for each of taps the one above and the one below.")
+	dst, n, rows, weights := g.load("dst", RDI), g.load("n", RCX), g.load("rows", RSI), g.load("weights", RDX)
+	x, left, row, w, a, b := RBX, R8, R9, R10, R11, R12
+	zero := ymm[15]
+	g.VPXOR(zero, zero, zero)
+	g.XORQ(x, x)
+	g.Label("loop")
+	// Of 16 words, the lower halves of both lanes go to one register, the upper ones to
+	// another, until the end.
+	sums := ymm[0:4]
+	g.VBROADCASTSS(at(weights, 0), ymm[14])
+	g.MOVQ(at(rows, 0), a)
+	for i := range 2 {
+		g.VPMOVZXBW(atx(a, x, 1, 16*i), ymm[4])
+		g.VPUNPCKLWD(zero, ymm[4], sums[2*i])
+		g.VPUNPCKHWD(zero, ymm[4], sums[2*i+1])
+	}
+	for _, s := range sums {
+		g.VCVTDQ2PS(s, s)
+		g.VMULPS(ymm[14], s, s)
+	}
+	g.LEAQ(at(rows, 8), row)
+	g.LEAQ(at(weights, 4), w)
+	g.Load(g.Param("taps"), left)
+	g.TESTQ(left, left)
+	g.JEQ(LabelRef("done"))
+	g.Label("tap")
+	g.MOVQ(at(row, 0), a)
+	g.MOVQ(at(row, 8), b)
+	g.VBROADCASTSS(at(w, 0), ymm[14])
+	for i := range 2 {
+		lo, hi := ymm[4+4*i], ymm[5+4*i]
+		g.VPMOVZXBW(atx(a, x, 1, 16*i), ymm[6+4*i])
+		g.VPMOVZXBW(atx(b, x, 1, 16*i), ymm[7+4*i])
+		g.VPADDW(ymm[7+4*i], ymm[6+4*i], ymm[6+4*i])
+		g.VPUNPCKLWD(zero, ymm[6+4*i], lo)
+		g.VPUNPCKHWD(zero, ymm[6+4*i], hi)
+		for k, v := range []VecPhysical{lo, hi} {
+			g.VCVTDQ2PS(v, v)
+			g.VMULPS(ymm[14], v, v)
+			g.VADDPS(v, sums[2*i+k], sums[2*i+k])
+		}
+	}
+	g.ADDQ(U8(16), row)
+	g.ADDQ(U8(4), w)
+	g.DECQ(left)
+	g.JNE(LabelRef("tap"))
+	g.Label("done")
+	for i := range 2 {
+		g.VINSERTI128(U8(1), sums[2*i+1].AsX(), sums[2*i], ymm[4])
+		g.VPERM2I128(U8(0x31), sums[2*i+1], sums[2*i], ymm[5])
+		g.VMOVUPS(ymm[4], atx(dst, x, 4, 64*i))
+		g.VMOVUPS(ymm[5], atx(dst, x, 4, 64*i+32))
+	}
+	g.next(x, n, 32)
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// next ends a loop in which x counts up to n in blocks, the last of which lies flush with
+// the end.
+func (g *gen) next(x, n GPPhysical, block int) {
+	g.ADDQ(U8(block), x)
+	g.MOVQ(n, RAX)
+	g.SUBQ(x, RAX)
+	g.JEQ(LabelRef("end"))
+	g.CMPQ(RAX, U8(block))
+	g.JGE(LabelRef("loop"))
+	g.LEAQ(atx(x, RAX, 1, -block), x)
+	g.JMP(LabelRef("loop"))
+	g.Label("end")
+}
+
+func blurAcrossAVX2(g *gen) {
+	g.function("blurAcrossAVX2", "func(dst *uint8, n int, line, weights *float32, taps int)",
+		"blurAcrossAVX2 makes n >= 32 bytes of the floats of a line, those by 3, 6, … before and behind together for each of taps.")
+	dst, n, line, weights := g.load("dst", RDI), g.load("n", RCX), g.load("line", RSI), g.load("weights", RDX)
+	x, left, before, behind, w := RBX, R8, R9, R10, R11
+	g.VMOVDQU(g.dwords(32, 0, 4, 1, 5, 2, 6, 3, 7), ymm[15])
+	g.XORQ(x, x)
+	g.Label("loop")
+	g.LEAQ(atx(line, x, 4, 0), before)
+	g.MOVQ(before, behind)
+	g.VBROADCASTSS(at(weights, 0), ymm[14])
+	for i := range 4 {
+		g.VMULPS(at(before, 32*i), ymm[14], ymm[i])
+	}
+	g.LEAQ(at(weights, 4), w)
+	g.Load(g.Param("taps"), left)
+	g.TESTQ(left, left)
+	g.JEQ(LabelRef("done"))
+	g.Label("tap")
+	g.SUBQ(U8(12), before)
+	g.ADDQ(U8(12), behind)
+	g.VBROADCASTSS(at(w, 0), ymm[14])
+	for i := range 4 {
+		g.VMOVUPS(at(before, 32*i), ymm[4+i])
+		g.VADDPS(at(behind, 32*i), ymm[4+i], ymm[4+i])
+		g.VMULPS(ymm[14], ymm[4+i], ymm[4+i])
+		g.VADDPS(ymm[4+i], ymm[i], ymm[i])
+	}
+	g.ADDQ(U8(4), w)
+	g.DECQ(left)
+	g.JNE(LabelRef("tap"))
+	g.Label("done")
+	for i := range 4 {
+		g.VCVTPS2DQ(ymm[i], ymm[i])
+	}
+	g.VPACKSSDW(ymm[1], ymm[0], ymm[0])
+	g.VPACKSSDW(ymm[3], ymm[2], ymm[2])
+	g.VPACKUSWB(ymm[2], ymm[0], ymm[0])
+	g.VPERMD(ymm[0], ymm[15], ymm[0])
+	g.VMOVDQU(ymm[0], atx(dst, x, 1, 0))
+	g.next(x, n, 32)
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// sharpenAVX2 smooths by thirteenths in 16 bits, and blends as saturateAVX2 does.
+func sharpenAVX2(g *gen) {
+	g.function("sharpenAVX2", "func(dst, above, row, below *uint8, n int, alpha float32)",
+		"sharpenAVX2 blends n >= 16 bytes of a row with what they and the pixels around them are smoothed to.")
+	dst, above, row, below := g.load("dst", RDI), g.load("above", RSI), g.load("row", RDX), g.load("below", R8)
+	n, x := g.load("n", RCX), RBX
+	g.VBROADCASTSS(g.paramAddr("alpha"), ymm[15])
+	zero, six, thirteenth := ymm[14], ymm[13], ymm[12]
+	g.VPXOR(zero, zero, zero)
+	g.VMOVDQU(g.words(32, 6), six)
+	g.VMOVDQU(g.words(32, 5042), thirteenth)
+	g.XORQ(x, x)
+	g.Label("loop")
+	v, sum := ymm[0], ymm[1]
+	g.VPMOVZXBW(atx(row, x, 1, 0), v)
+	g.VPSLLW(U8(2), v, sum)
+	g.VPADDW(six, sum, sum)
+	g.VPADDW(v, sum, sum)
+	second := ymm[2]
+	g.VPMOVZXBW(atx(row, x, 1, -3), second)
+	for _, m := range []Mem{atx(row, x, 1, 3), atx(above, x, 1, -3), atx(above, x, 1, 0), atx(above, x, 1, 3), atx(below, x, 1, -3), atx(below, x, 1, 0), atx(below, x, 1, 3)} {
+		g.VPMOVZXBW(m, ymm[3])
+		g.VPADDW(ymm[3], sum, sum)
+		sum, second = second, sum
+	}
+	g.VPADDW(second, sum, sum)
+	smooth := sum
+	g.VPMULHUW(thirteenth, sum, smooth)
+	g.VPSUBW(smooth, v, v)
+	// Floats of 16 words: lower halves of the lanes, and upper ones.
+	for i, out := range []VecPhysical{ymm[4], ymm[5]} {
+		base := ymm[6+i]
+		if i == 0 {
+			g.VPUNPCKLWD(zero, smooth, base)
+			g.VPUNPCKLWD(v, v, out)
+		} else {
+			g.VPUNPCKHWD(zero, smooth, base)
+			g.VPUNPCKHWD(v, v, out)
+		}
+		g.VPSRAD(U8(16), out, out)
+		g.VCVTDQ2PS(base, base)
+		g.VCVTDQ2PS(out, out)
+		g.VMULPS(ymm[15], out, out)
+		g.VADDPS(base, out, out)
+		g.VCVTTPS2DQ(out, out)
+	}
+	g.VPACKSSDW(ymm[5], ymm[4], ymm[4])
+	g.VEXTRACTI128(U8(1), ymm[4], xmm[5])
+	g.VPACKUSWB(xmm[5], xmm[4], xmm[4])
+	g.VMOVDQU(xmm[4], atx(dst, x, 1, 0))
+	g.next(x, n, 16)
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// flipAVX2 swaps eight pixels of the one end with eight of the other.
+func flipAVX2(g *gen) {
+	g.function("flipAVX2", "func(pix *uint8, n, blocks int)",
+		"flipAVX2 mirrors blocks of eight pixels at the start and at the end of n bytes, at the other's place.")
+	front, back, blocks := g.load("pix", RDI), g.load("n", RSI), g.load("blocks", RCX)
+	g.ADDQ(front, back)
+	turned := make([]byte, 32)
+	for lane := range 2 {
+		for i := range 16 {
+			turned[16*lane+i] = 0x80
+			if i < 12 {
+				turned[16*lane+i] = byte(4*lane + 3*(3-i/3) + i%3)
+			}
+		}
+	}
+	g.VMOVDQU(g.bytes(turned), ymm[15])
+	g.VMOVDQU(g.dwords(32, 4, 5, 6, 0, 1, 2, 7, 7), ymm[14])
+	g.Label("loop")
+	g.SUBQ(U8(24), back)
+	eight(g, front, ymm[0])
+	eight(g, back, ymm[1])
+	g.VPSHUFB(ymm[15], ymm[0], ymm[0])
+	g.VPSHUFB(ymm[15], ymm[1], ymm[1])
+	join(g, ymm[0], ymm[14], back)
+	join(g, ymm[1], ymm[14], front)
+	g.ADDQ(U8(24), front)
+	g.DECQ(blocks)
+	g.JNE(LabelRef("loop"))
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// bilinearAVX2 does four pixels at a time: where they lie in four lanes, and then each
+// with its channels in the lanes.
+func bilinearAVX2(g *gen) {
+	g.function("bilinearAVX2", "func(dst *uint8, n int, pix *uint8, stride int, line *float64) (done int)",
+		"bilinearAVX2 makes pixels of a line across an image, four by four, until fewer are left of n or one of four does not lie well within the image.")
+	dst, n, line := g.load("dst", RDI), g.load("n", RCX), g.load("line", RSI)
+	pix, stride := g.load("pix", RDX), g.load("stride", R8)
+	field := func(i int) Mem { return at(line, 8*i) }
+	u, parts := ymm[15], ymm[6:8]
+	g.VBROADCASTSD(field(0), u)
+	g.VADDPD(g.doubles(0, 1, 2, 3), u, u)
+	zero, shuffle := ymm[14], xmm[13]
+	g.VXORPD(zero, zero, zero)
+	g.VMOVDQU(g.bytes(gather3(true, 0, 1, 2)), shuffle)
+	g.VMOVD(stride.As32(), xmm[12])
+	g.VPBROADCASTD(xmm[12], xmm[12])
+	g.XORQ(RAX, RAX)
+	g.Label("loop")
+	g.CMPQ(n, U8(4))
+	g.JLT(LabelRef("end"))
+	half := g.doubles(0.5, 0.5, 0.5, 0.5)
+	// After u come x's step, two numbers to add, and its bound, and then y's.
+	inside := ymm[4]
+	for i := range 2 {
+		v := parts[i]
+		g.VBROADCASTSD(field(1+4*i), v)
+		g.VMULPD(u, v, v)
+		for k := range 2 {
+			g.VBROADCASTSD(field(2+4*i+k), ymm[5])
+			g.VADDPD(ymm[5], v, v)
+		}
+		g.VSUBPD(half, v, v)
+		to := ymm[5]
+		if i == 0 {
+			to = inside
+		}
+		g.VCMPPD(U8(0x1d), zero, v, to) // at least
+		if i == 1 {
+			g.VANDPD(to, inside, inside)
+		}
+		g.VBROADCASTSD(field(4+4*i), ymm[0])
+		g.VCMPPD(U8(0x11), ymm[0], v, ymm[5]) // below
+		g.VANDPD(ymm[5], inside, inside)
+	}
+	g.VMOVMSKPD(inside, RBX.As32())
+	g.CMPL(RBX.As32(), U8(15))
+	g.JNE(LabelRef("end"))
+	for i, v := range parts {
+		g.VCVTTPD2DQY(v, xmm[2+i])
+		g.VCVTDQ2PD(xmm[2+i], ymm[5])
+		g.VSUBPD(ymm[5], v, v)
+	}
+	g.VPMULLD(xmm[12], xmm[3], xmm[3])
+	g.VPADDD(xmm[2], xmm[3], xmm[3])
+	g.VPADDD(xmm[2], xmm[2], xmm[2])
+	g.VPADDD(xmm[2], xmm[3], xmm[3])
+	offsets := []GPPhysical{R9, R10, R11, R12}
+	g.VMOVD(xmm[3], offsets[0].As32())
+	for p := 1; p < 4; p++ {
+		g.VPEXTRD(U8(p), xmm[3], offsets[p].As32())
+	}
+	below := R13
+	for p, above := range offsets {
+		g.ADDQ(pix, above)
+		g.LEAQ(atx(above, stride, 1, 0), below)
+		g.VPERMPD(U8(0x55*p), parts[0], ymm[4])
+		for i, row := range []GPPhysical{above, below} {
+			left, right := xmm[2*i], xmm[2*i+1]
+			g.VPMOVZXBD(at(row, 0), left)
+			g.VPMOVZXBD(at(row, 3), right)
+			g.VPSUBD(left, right, right)
+			g.VCVTDQ2PD(left, left.AsY())
+			g.VCVTDQ2PD(right, right.AsY())
+			g.VMULPD(ymm[4], right.AsY(), right.AsY())
+			g.VADDPD(right.AsY(), left.AsY(), left.AsY())
+		}
+		g.VPERMPD(U8(0x55*p), parts[1], ymm[4])
+		g.VSUBPD(ymm[0], ymm[2], ymm[2])
+		g.VMULPD(ymm[4], ymm[2], ymm[2])
+		g.VADDPD(ymm[2], ymm[0], ymm[0])
+		g.VCVTTPD2DQY(ymm[0], xmm[8+p])
+	}
+	g.VPACKSSDW(xmm[9], xmm[8], xmm[8])
+	g.VPACKSSDW(xmm[11], xmm[10], xmm[10])
+	g.VPACKUSWB(xmm[10], xmm[8], xmm[8])
+	g.VPSHUFB(shuffle, xmm[8], xmm[8])
+	g.VMOVQ(xmm[8], at(dst, 0))
+	g.VPEXTRD(U8(2), xmm[8], at(dst, 8))
+	g.VADDPD(g.doubles(4, 4, 4, 4), u, u)
+	g.ADDQ(U8(12), dst)
+	g.ADDQ(U8(4), RAX)
+	g.SUBQ(U8(4), n)
+	g.JMP(LabelRef("loop"))
+	g.Label("end")
+	g.Store(RAX, g.ReturnIndex(0))
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// doubles is a constant of four numbers.
+func (g *gen) doubles(v ...float64) Mem {
+	var b []byte
+	for _, v := range v {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+	}
+	return g.bytes(b)
+}
+
+// slantedAVX2 does eight pixels at a time, each four bytes, of which the next pixel
+// overwrites the last.
+func slantedAVX2(g *gen) {
+	g.function("slantedAVX2", "func(dst *uint8, n int, pix *uint8, stride, last, x, y, dx, dy int) (done int)",
+		"slantedAVX2 copies pixels from a line in 16.16 fixed point, eight by eight, until fewer than nine are left of n or one of eight begins behind last.")
+	dst, n, pix := g.load("dst", RDI), g.load("n", RCX), g.load("pix", RSI)
+	offsets := g.AllocLocal(32)
+	broadcast := func(name string, to VecPhysical) { g.VPBROADCASTD(g.paramAddr(name), to) }
+	stride, last, x, y, dx, dy := ymm[15], ymm[14], ymm[0], ymm[1], ymm[2], ymm[3]
+	for i, name := range []string{"x", "y", "dx", "dy"} {
+		broadcast(name, ymm[i])
+	}
+	broadcast("stride", stride)
+	broadcast("last", last)
+	eight := g.dwords(32, 0, 1, 2, 3, 4, 5, 6, 7)
+	for i := range 2 {
+		g.VPMULLD(eight, ymm[2+i], ymm[4])
+		g.VPADDD(ymm[4], ymm[i], ymm[i])
+		g.VPSLLD(U8(3), ymm[2+i], ymm[2+i])
+	}
+	g.XORQ(RAX, RAX)
+	g.Label("loop")
+	g.CMPQ(n, U8(9))
+	g.JLT(LabelRef("end"))
+	g.VPSRAD(U8(16), y, ymm[4])
+	g.VPMULLD(stride, ymm[4], ymm[4])
+	g.VPSRAD(U8(16), x, ymm[5])
+	g.VPADDD(ymm[5], ymm[4], ymm[4])
+	g.VPADDD(ymm[5], ymm[5], ymm[5])
+	g.VPADDD(ymm[5], ymm[4], ymm[4])
+	g.VPCMPGTD(last, ymm[4], ymm[5])
+	g.VPTEST(ymm[5], ymm[5])
+	g.JNE(LabelRef("end"))
+	g.VMOVDQU(ymm[4], offsets)
+	g.VPADDD(dx, x, x)
+	g.VPADDD(dy, y, y)
+	for i := range 8 {
+		g.MOVLQSX(offsets.Offset(4*i), RBX)
+		g.MOVL(atx(pix, RBX, 1, 0), RBX.As32())
+		g.MOVL(RBX.As32(), at(dst, 3*i))
+	}
+	g.ADDQ(U8(24), dst)
+	g.ADDQ(U8(8), RAX)
+	g.SUBQ(U8(8), n)
+	g.JMP(LabelRef("loop"))
+	g.Label("end")
+	g.Store(RAX, g.ReturnIndex(0))
+	g.VZEROUPPER()
+	g.RET()
 }
