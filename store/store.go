@@ -59,6 +59,10 @@ type Info struct {
 	Size int64
 	// ModTime is when it was last written; zero if the store does not know.
 	ModTime time.Time
+	// Version tells one content of that name from another, as an ETag does; "" if the
+	// store has none. Of an object that was opened under WithSize, it is known when
+	// something was read.
+	Version string
 }
 
 // Store is a place of named objects.
@@ -140,6 +144,60 @@ type readerAt struct {
 }
 
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return r.o.ReadAt(r.ctx, p, off) }
+
+// Lister is a store that can begin a list in its middle and stop at folders, so that
+// several can list a part each. Call it by [ListFrom].
+type Lister interface {
+	// ListFrom is as the function.
+	ListFrom(ctx context.Context, prefix, after string, folders bool) iter.Seq2[Info, error]
+}
+
+// ListFrom yields, as List does, the objects whose names begin with prefix, but only those
+// that come after the name after. With folders, objects whose names go on with a slash
+// behind prefix are one Info all together, whose name ends in that slash and which has
+// nothing else. What is no [Lister] is listed from the beginning, and whole.
+func ListFrom(ctx context.Context, s Store, prefix, after string, folders bool) iter.Seq2[Info, error] {
+	if l, ok := s.(Lister); ok {
+		return l.ListFrom(ctx, prefix, after, folders)
+	}
+	return func(yield func(Info, error) bool) {
+		for info, err := range s.List(ctx, prefix) {
+			if err != nil {
+				yield(Info{}, err)
+				return
+			}
+			if folders {
+				if slash := strings.IndexByte(info.Name[len(prefix):], '/'); slash >= 0 {
+					info = Info{Name: info.Name[:len(prefix)+slash+1]}
+				}
+			}
+			if info.Name <= after {
+				continue
+			}
+			if after = info.Name; !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Stater is a store that can describe an object without opening it. Call it by [Stat].
+type Stater interface {
+	// Stat is as the function.
+	Stat(ctx context.Context, name string) (Info, error)
+}
+
+// Stat describes an object. What is no [Stater] opens it for that.
+func Stat(ctx context.Context, s Store, name string) (Info, error) {
+	if st, ok := s.(Stater); ok {
+		return st.Stat(ctx, name)
+	}
+	o, err := s.Open(ctx, name)
+	if err != nil {
+		return Info{}, err
+	}
+	return o.Info(), o.Close()
+}
 
 type sizeKey struct{}
 

@@ -5,7 +5,7 @@
 //
 // # What is retried
 //
-// Open, ReadAt and List. A ReadAt that came short goes on at the byte where it
+// Open, Stat, ReadAt and List. A ReadAt that came short goes on at the byte where it
 // broke off, in the same buffer; a List goes on behind the last name that it has
 // yielded. So bytes and names come once each, in order, as if nothing had happened.
 // A read that ends before the object's size is one that came short, whatever the
@@ -567,18 +567,50 @@ func (s *Store) buffer(n int) *[]byte {
 	return b
 }
 
-// List yields objects. A pass that fails is begun again, and what it has yielded
-// is left out.
+// Stat describes an object.
+func (s *Store) Stat(ctx context.Context, name string) (store.Info, error) {
+	for c := s.call(ctx, "stat", name); ; {
+		done, err := c.turn()
+		if err != nil {
+			return store.Info{}, err
+		}
+		c.attempt()
+		limited, cancel := s.limited(ctx)
+		info, err := store.Stat(limited, s.Store, name)
+		stalled := limited.Err() != nil
+		cancel()
+		done(0, err)
+		if err == nil {
+			return info, nil
+		}
+		if err := c.again(err, false, stalled); err != nil {
+			return store.Info{}, err
+		}
+	}
+}
+
+// List yields objects. A pass that fails goes on behind the last name that it has
+// yielded; where the inner store is no store.Lister, it is begun again, and what was
+// yielded is left out.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Info, error] {
+	return s.ListFrom(ctx, prefix, "", false)
+}
+
+// ListFrom is as store.ListFrom, and as List.
+func (s *Store) ListFrom(ctx context.Context, prefix, after string, folders bool) iter.Seq2[store.Info, error] {
 	return func(yield func(store.Info, error) bool) {
 		c := s.call(ctx, "list", prefix)
-		last, any := "", false // the name yielded last
+		last, any := after, false // the name yielded last
 		for {
 			c.attempt()
 			if any {
 				s.continued.Add(1)
 			}
-			got, stalled, err := s.list(ctx, prefix, func(info store.Info) (more, isNew bool) {
+			from := after
+			if _, ok := s.Store.(store.Lister); ok {
+				from = last
+			}
+			got, stalled, err := s.list(ctx, prefix, from, folders, func(info store.Info) (more, isNew bool) {
 				if any && info.Name <= last {
 					return true, false
 				}
@@ -598,7 +630,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Info, e
 
 // list is one pass over the inner store. got says that next found something new;
 // the pass is over, without an error, when next wants no more.
-func (s *Store) list(ctx context.Context, prefix string, next func(store.Info) (more, isNew bool)) (got, stalled bool, err error) {
+func (s *Store) list(ctx context.Context, prefix, after string, folders bool, next func(store.Info) (more, isNew bool)) (got, stalled bool, err error) {
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
 	arm := func() {}
@@ -616,7 +648,7 @@ func (s *Store) list(ctx context.Context, prefix string, next func(store.Info) (
 	}
 	arm()
 	defer disarm()
-	for info, err := range s.Store.List(limited, prefix) {
+	for info, err := range store.ListFrom(limited, s.Store, prefix, after, folders) {
 		disarm()
 		if err != nil {
 			return got, limited.Err() != nil, err

@@ -65,11 +65,29 @@ func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	return o, nil
 }
 
+// Stat describes an object with a HEAD request.
+func (s *Store) Stat(ctx context.Context, name string) (store.Info, error) {
+	if err := s.check(ctx, "stat", name); err != nil {
+		return store.Info{}, err
+	}
+	var out *awss3.HeadObjectOutput
+	err := s.do(ctx, "stat", name, func() (err error) {
+		out, err = s.client.HeadObject(ctx, &awss3.HeadObjectInput{Bucket: &s.bucket, Key: s.key(name), RequestPayer: s.payer()}, once)
+		return err
+	})
+	if err != nil {
+		return store.Info{}, err
+	}
+	return store.Info{Name: name, Size: aws.ToInt64(out.ContentLength), ModTime: aws.ToTime(out.LastModified), Version: aws.ToString(out.ETag)}, nil
+}
+
 // Info describes the object; ModTime is zero where Open has asked nothing.
 func (o *object) Info() store.Info {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.info
+	info := o.info
+	info.Version = o.etag
+	return info
 }
 
 // Close ends reading.

@@ -50,6 +50,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -319,6 +320,11 @@ func (s *Store) wasRenewed() bool {
 // List yields the objects below the prefix, a thousand with each request. Objects whose
 // names are none of a store's are left out.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Info, error] {
+	return s.ListFrom(ctx, prefix, "", false)
+}
+
+// ListFrom is as store.ListFrom.
+func (s *Store) ListFrom(ctx context.Context, prefix, after string, folders bool) iter.Seq2[store.Info, error] {
 	return func(yield func(store.Info, error) bool) {
 		if err := ctx.Err(); err != nil {
 			yield(store.Info{}, fmt.Errorf("list %s: %w", s.path(prefix), err))
@@ -328,7 +334,13 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Info, e
 			return
 		}
 		in := awss3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: s.key(prefix), RequestPayer: s.payer()}
-		last := ""
+		if folders {
+			in.Delimiter = aws.String("/")
+		}
+		if after > prefix {
+			in.StartAfter = s.key(after)
+		}
+		last := after
 		for {
 			var out *awss3.ListObjectsV2Output
 			err := s.do(ctx, "list", prefix, func() (err error) {
@@ -339,22 +351,17 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Info, e
 				yield(store.Info{}, err)
 				return
 			}
-			for i := range out.Contents {
-				o := &out.Contents[i]
-				name, ok := strings.CutPrefix(aws.ToString(o.Key), s.root)
-				if !ok || !strings.HasPrefix(name, prefix) || store.CheckName(name) != nil {
-					continue
-				}
+			for _, info := range s.page(out, prefix, after) {
 				if err := ctx.Err(); err != nil {
 					yield(store.Info{}, fmt.Errorf("list %s: %w", s.path(prefix), err))
 					return
 				}
-				if name <= last {
-					yield(store.Info{}, fmt.Errorf("list %s: %w: %q comes after %q; a directory bucket (S3 Express) does not list in order", s.path(prefix), errors.ErrUnsupported, name, last))
+				if info.Name <= last {
+					yield(store.Info{}, fmt.Errorf("list %s: %w: %q comes after %q; a directory bucket (S3 Express) does not list in order", s.path(prefix), errors.ErrUnsupported, info.Name, last))
 					return
 				}
-				last = name
-				if !yield(store.Info{Name: name, Size: aws.ToInt64(o.Size), ModTime: aws.ToTime(o.LastModified)}, nil) {
+				last = info.Name
+				if !yield(info, nil) {
 					return
 				}
 			}
@@ -371,6 +378,29 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Info, e
 			yield(store.Info{}, fmt.Errorf("list %s: %w", s.path(prefix), err))
 		}
 	}
+}
+
+// page is what of an answer is to be listed, objects and folders in one order.
+func (s *Store) page(out *awss3.ListObjectsV2Output, prefix, after string) []store.Info {
+	infos := make([]store.Info, 0, len(out.Contents)+len(out.CommonPrefixes))
+	for i := range out.Contents {
+		o := &out.Contents[i]
+		name, ok := strings.CutPrefix(aws.ToString(o.Key), s.root)
+		if ok && strings.HasPrefix(name, prefix) && name > after && store.CheckName(name) == nil {
+			infos = append(infos, store.Info{Name: name, Size: aws.ToInt64(o.Size), ModTime: aws.ToTime(o.LastModified), Version: aws.ToString(o.ETag)})
+		}
+	}
+	if len(out.CommonPrefixes) == 0 {
+		return infos
+	}
+	for i := range out.CommonPrefixes {
+		name, ok := strings.CutPrefix(aws.ToString(out.CommonPrefixes[i].Prefix), s.root)
+		if ok && strings.HasPrefix(name, prefix) && name > after && store.CheckName(strings.TrimSuffix(name, "/")) == nil {
+			infos = append(infos, store.Info{Name: name})
+		}
+	}
+	slices.SortFunc(infos, func(a, b store.Info) int { return strings.Compare(a.Name, b.Name) })
+	return infos
 }
 
 // possible says that some name could begin with prefix.

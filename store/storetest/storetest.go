@@ -60,6 +60,8 @@ func run(t *testing.T, open func(t *testing.T) store.Store, replace func(t *test
 		{"List", testList},
 		{"ListPrefix", testListPrefix},
 		{"ListPasses", testListPasses},
+		{"ListFrom", testListFrom},
+		{"Stat", testStat},
 		{"Remove", testRemove},
 		{"Lock", testLock},
 		{"LockContended", testLockContended},
@@ -598,6 +600,86 @@ func testListPrefix(t *testing.T, s store.Store) {
 		}
 		if got := names(t, s, prefix); !slices.Equal(got, want) {
 			t.Errorf("List(%q) = %q; want %q", prefix, got, want)
+		}
+	}
+}
+
+// A list from a name on, and one of folders, are what one sees in all of the list.
+func testListFrom(t *testing.T, s store.Store) {
+	all := []string{"a!", "a-b", "a/b", "a/c/d", "a/c/e", "a0", "b/x/1", "b/x/2", "b/y", "c"}
+	for _, name := range all {
+		put(t, s, name, []byte(name))
+	}
+	for _, prefix := range []string{"", "a", "a/", "a/c/", "b", "b/x", "d", "a//", "../"} {
+		for _, after := range append([]string{"", "a/", "a/c/", "a/c/zz", "b/", "b/x/", "A", "zz", "é"}, all...) {
+			for _, folders := range []bool{false, true} {
+				var want []string
+				for _, name := range all {
+					rest, ok := strings.CutPrefix(name, prefix)
+					if !ok {
+						continue
+					}
+					if first, _, more := strings.Cut(rest, "/"); more && folders {
+						name = prefix + first + "/"
+					}
+					if name > after && !slices.Contains(want, name) {
+						want = append(want, name)
+					}
+				}
+				var got []string
+				for info, err := range store.ListFrom(t.Context(), s, prefix, after, folders) {
+					must(t, err)
+					got = append(got, info.Name)
+					if folder := strings.HasSuffix(info.Name, "/"); folder && info != (store.Info{Name: info.Name}) || !folder && info.Size != int64(len(info.Name)) {
+						t.Errorf("%+v", info)
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("ListFrom(%q, after %q, folders %v) = %q; want %q", prefix, after, folders, got, want)
+				}
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range store.ListFrom(ctx, s, "", "a", true) {
+		is(t, "ListFrom", err, context.Canceled, "")
+	}
+}
+
+// Stat, a list and an open object say the same; and where there are versions, another
+// content has another one.
+func testStat(t *testing.T, s store.Store) {
+	ctx := t.Context()
+	_, err := store.Stat(ctx, s, "d/a")
+	is(t, "Stat", err, fs.ErrNotExist, "d/a")
+	_, err = store.Stat(ctx, s, "../a")
+	is(t, "Stat", err, store.ErrName, "../a")
+	version := ""
+	for _, data := range [][]byte{[]byte("one"), []byte("two"), pattern(1, 6<<20)} {
+		put(t, s, "d/a", data)
+		stat, err := store.Stat(ctx, s, "d/a")
+		must(t, err)
+		if stat.Name != "d/a" || stat.Size != int64(len(data)) || stat.Version == version && version != "" {
+			t.Errorf("Stat = %+v, after version %s", stat, version)
+		}
+		version = stat.Version
+		for listed, err := range s.List(ctx, "d/") {
+			must(t, err)
+			if listed.Version != version || listed.Size != stat.Size || !listed.ModTime.Truncate(time.Second).Equal(stat.ModTime.Truncate(time.Second)) {
+				t.Errorf("List says %+v, Stat %+v", listed, stat)
+			}
+		}
+		for _, ctx := range []context.Context{ctx, store.WithSize(ctx, int64(len(data)))} {
+			o, err := s.Open(ctx, "d/a")
+			must(t, err)
+			if n, err := o.ReadAt(ctx, make([]byte, 1), 1); n != 1 {
+				t.Error(err)
+			}
+			if info := o.Info(); info.Version != version || info.Size != stat.Size {
+				t.Errorf("an open object says %+v, Stat %+v", info, stat)
+			}
+			must(t, o.Close())
 		}
 	}
 }

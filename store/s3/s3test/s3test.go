@@ -172,7 +172,7 @@ type Front struct {
 	client *http.Client
 
 	mu       sync.Mutex
-	requests []Request
+	requests []*Request
 }
 
 // Front starts a handler before the server that does to requests what fault says; nil:
@@ -199,18 +199,27 @@ func (s *Server) Front(t testing.TB, fault func(Request) Fault) *Front {
 	return f
 }
 
-// Requests are those that came so far.
+// Requests are those that came so far. Of one that is being answered, Sent and Status may
+// be still to come.
 func (f *Front) Requests() []Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]Request(nil), f.requests...)
+	return values(f.requests)
+}
+
+func values(requests []*Request) []Request {
+	out := make([]Request, len(requests))
+	for i, r := range requests {
+		out[i] = *r
+	}
+	return out
 }
 
 // Forget forgets the requests that came so far; numbers go on.
 func (f *Front) Forget() (forgotten []Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	forgotten = f.requests
+	forgotten = values(f.requests)
 	f.requests = nil
 	return forgotten
 }
@@ -226,9 +235,15 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	number.n++
 	req := Request{N: number.n, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Range: r.Header.Get("Range")}
 	number.Unlock()
+	// At once: a client may have all of the answer before this function ends.
+	noted := new(Request)
+	*noted = req
+	f.mu.Lock()
+	f.requests = append(f.requests, noted)
+	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
-		f.requests = append(f.requests, req)
+		*noted = req
 		f.mu.Unlock()
 	}()
 	if f.Header != nil {
