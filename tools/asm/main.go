@@ -28,6 +28,7 @@ var files = []struct {
 	{"imaging/resize", "resize", resize},
 	{"imaging/jpeg/internal/pixel", "pixel", pixel},
 	{"imaging/jpeg/internal/entropy", "entropy", huffman},
+	{"imaging/jpeg/internal/encode", "encode", encode},
 }
 
 func main() {

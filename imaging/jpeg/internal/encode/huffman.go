@@ -12,8 +12,11 @@ import (
 // near is one more than the largest value whose code and bits are looked up together.
 const near = 32
 
-// codes are a component's DC and AC tables. An entry is a code << 5 | its length, 0
-// where the table has no such symbol.
+// lengthBits is how many bits an entry of codes has for the length.
+const lengthBits = 6
+
+// codes are a component's DC and AC tables. An entry is a code << lengthBits | its
+// length, 0 where the table has no such symbol.
 type codes struct {
 	// dc is by the difference's size, ac by run << 4 | size.
 	dc [16]uint32
@@ -32,14 +35,14 @@ func (c *codes) set(dc, ac []byte) {
 		if size == 0 || size > 6 {
 			return
 		}
-		code, length := e>>5<<size, e&31+uint32(size)
+		code, length := e>>lengthBits<<size, e&63+uint32(size)
 		to := c.small[int(symbol>>4)*2*near:][:2*near]
 		for v := int32(1) << (size - 1); v < 1<<size; v++ {
 			if v < near {
-				to[near+v] = (code|uint32(v))<<5 | length
+				to[near+v] = (code|uint32(v))<<lengthBits | length
 			}
 			if v <= near {
-				to[near-v] = (code|uint32(v)^(1<<size-1))<<5 | length
+				to[near-v] = (code|uint32(v)^(1<<size-1))<<lengthBits | length
 			}
 		}
 	})
@@ -51,7 +54,7 @@ func assign(def []byte, take func(symbol uint8, e uint32)) {
 	code, k := uint32(0), 16
 	for l := range uint32(16) {
 		for range def[l] {
-			take(def[k], code<<5|(l+1))
+			take(def[k], code<<lengthBits|(l+1))
 			code++
 			k++
 		}

@@ -1,3 +1,5 @@
+//go:build !amd64 || purego
+
 package encode
 
 import "shardify/internal/simd"
@@ -13,5 +15,10 @@ func forward(coef []int16, samples []uint8, pitch int, d *divisors, _ simd.Level
 }
 
 func masks(mask []uint64, coef []int16, l *Layout, _ simd.Level) { masksGeneric(mask, coef, l) }
+
+// assembly tells whether there is any.
+const assembly = false
+
+type context struct{}
 
 func (w *Writer) row(y, from, to int) int { return w.rowGeneric(y, from, to) }

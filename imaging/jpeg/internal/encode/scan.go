@@ -30,6 +30,8 @@ type Writer struct {
 	raw  []byte // without stuffing,
 	at   int    // so many
 	out  []byte
+
+	context context // of the assembly
 }
 
 // maxMCU is how many bytes an MCU takes at most: 10 blocks of a difference of 27 bits
@@ -174,7 +176,7 @@ func (w *Writer) rowGeneric(y, from, to int) int {
 				w.pred[c] = dc
 				size := bits.Len32(uint32(max(diff, -diff)))
 				e := t.dc[size&15]
-				acc, n, at = put(acc, n, raw, at, e>>5<<size|value(diff, size), uint(e&31)+uint(size))
+				acc, n, at = put(acc, n, raw, at, e>>lengthBits<<size|value(diff, size), uint(e&63)+uint(size))
 
 				last := 0
 				for mask := p.Mask[block] &^ 1; mask != 0; mask &= mask - 1 {
@@ -183,19 +185,19 @@ func (w *Writer) rowGeneric(y, from, to int) int {
 					run := k - last - 1
 					last = k
 					for ; run > 15; run -= 16 {
-						acc, n, at = put(acc, n, raw, at, t.ac[0xf0]>>5, uint(t.ac[0xf0]&31))
+						acc, n, at = put(acc, n, raw, at, t.ac[0xf0]>>lengthBits, uint(t.ac[0xf0]&63))
 					}
 					if uint32(v+near) < 2*near {
 						e := t.small[uint(run<<6|int(v+near))&(16*2*near-1)]
-						acc, n, at = put(acc, n, raw, at, e>>5, uint(e&31))
+						acc, n, at = put(acc, n, raw, at, e>>lengthBits, uint(e&63))
 						continue
 					}
 					size := bits.Len32(uint32(max(v, -v)))
 					e := t.ac[(run<<4|size)&255]
-					acc, n, at = put(acc, n, raw, at, e>>5<<size|value(v, size), uint(e&31)+uint(size))
+					acc, n, at = put(acc, n, raw, at, e>>lengthBits<<size|value(v, size), uint(e&63)+uint(size))
 				}
 				if last != 63 {
-					acc, n, at = put(acc, n, raw, at, t.ac[0]>>5, uint(t.ac[0]&31))
+					acc, n, at = put(acc, n, raw, at, t.ac[0]>>lengthBits, uint(t.ac[0]&63))
 				}
 			}
 		}
