@@ -110,12 +110,11 @@ func (k *lanes) lookUp(i, j int) {
 	k.MOVW(t1.As16(), atx(t3, t2, 2, -rawHalf))
 	// If that was DC, or the block's last one: index 1 again, the next half, and
 	// its table.
-	k.MOVQ(acc, t1)
+	k.LEAQ(at(acc, rawHalf<<16), t1)
 	k.ANDQ(I32(-0xff01), t1)
-	k.LEAQ(at(t1, rawHalf<<16|1<<8), t1)
-	k.TESTL(U32(0xc000), acc.As32())
-	k.CMOVQNE(t1, acc)
-	k.CMOVQNE(at(t3, rawTable), table)
+	k.CMPB(high(acc), U8(63))
+	k.CMOVQCC(t1, acc)
+	k.CMOVQCC(at(t3, rawTable), table)
 }
 
 // escape is where a look-up leads that is not enough.

@@ -38,8 +38,8 @@ type context struct {
 // lane is a stream between two calls, between two look-ups.
 type lane struct {
 	// Bits 0 to 7: how many bits were used since the last refill, which is 63 less
-	// that many are left. Bits 8 to 15: the zigzag index plus 1. Above: the address
-	// of the output.
+	// that many are left. Bits 8 to 15: the zigzag index. Above: the address of the
+	// output.
 	acc   uint64
 	bits  uint64 // the next ones, from the top
 	table *codeTable
@@ -85,12 +85,12 @@ var stop = func() *codeTable {
 // the second.
 var rawOrder = func() (o [256]uint8) {
 	for i := range o {
-		place := order[min(max(i-1, 0), 63)]
+		place := order[min(i, 63)]
 		if o[i] = place; place >= 32 {
 			o[i] += (rawHalf - 64) / 2
 		}
 	}
-	o[1+dcDone] = rawHalf / 2
+	o[dcDone] = rawHalf / 2
 	return o
 }()
 
@@ -146,7 +146,7 @@ func (k *kernel) load(j int, t *strand) {
 	s := &t.s
 	word := s.peek()
 	k.lane[j] = lane{
-		acc:   uint64(address(r.memory, 0))<<16 | 1<<8 | uint64(7+s.used),
+		acc:   uint64(address(r.memory, 0))<<16 | uint64(7+s.used),
 		bits:  word,
 		table: t.part.slot[0].dc,
 		p:     address(s.data, min(s.p, s.end+pad-16)+7),
