@@ -10,13 +10,14 @@ import (
 // What imaging/jpeg/internal/entropy has in memory; kernel_amd64.go checks it.
 const (
 	// codeTable
-	codeBits                 = 11
-	tableLimits              = 4 << codeBits
-	tableFirsts              = tableLimits + 17*4
-	tableSymbols             = tableFirsts + 17*4
-	tableBase, tableZero     = tableSymbols + 256 + 8, tableSymbols + 256 + 12
-	badLength                = 17
-	entryEscape, entryIsStop = 1 << 7, 1 << 8
+	codeBits             = 11
+	tableLimits          = 4 << codeBits
+	tableFirsts          = tableLimits + 17*4
+	tableSymbols         = tableFirsts + 17*4
+	tableBase, tableZero = tableSymbols + 256 + 8, tableSymbols + 256 + 12
+	tableLast            = tableZero + 4
+	badLength            = 17
+	escape               = 0xffff // also in place of the value, of what stops a lane
 	// context
 	ctxOrder, ctxDone, ctxLane, laneSize                                 = 0, 256, 288, 64
 	laneAcc, laneBits, laneTable, laneP, laneLimit, laneBad, laneScratch = 0, 8, 16, 24, 32, 40, 48
@@ -78,13 +79,14 @@ func (k *lanes) refill(i int) {
 	k.NOTQ(t1)
 	k.SHRXQ(t1, t2, t2)
 	k.ORQ(t2, bits)
-	k.MOVBLZX(acc.As8(), t1.As32())
+	k.MOVL(acc.As32(), t1.As32())
+	k.ANDL(U32(0x38), t1.As32())
 	k.SHRL(U8(3), t1.As32())
 	k.ADDQ(k.lane(i, laneP), t1)
 	k.CMPQ(t1, k.lane(i, laneLimit))
 	k.CMOVQHI(k.lane(i, laneLimit), t1)
 	k.MOVQ(t1, k.lane(i, laneP))
-	k.ANDQ(I32(-0xf9), acc)
+	k.ANDQ(I32(-0x39), acc)
 }
 
 // lookUp decodes one coefficient of lane i, the j-th since the refill.
@@ -95,14 +97,13 @@ func (k *lanes) lookUp(i, j int) {
 	k.SHRQ(U8(64-codeBits), t1)
 	k.MOVWLZX(atx(table, t1, 4, 0), t2.As32())
 	k.MOVWLZX(atx(table, t1, 4, 2), t1.As32())
-	k.TESTB(t2.As8(), t2.As8())
-	k.JMI(LabelRef("escape" + id))
 	// The address before the entry is added: the same, and the next table, which
 	// lies there, need not wait for the entry.
 	k.MOVQ(acc, t3)
 	k.SHRQ(U8(16), t3)
+	k.ADDW(t2.As16(), acc.As16())
+	k.JCS(LabelRef("escape" + id))
 	k.SHLXQ(t2, bits, bits)
-	k.ADDQ(t2, acc)
 	// Store the value, in t1.
 	k.Label("value" + id)
 	k.MOVBLZX(high(acc), t2.As32())
@@ -121,14 +122,21 @@ func (k *lanes) lookUp(i, j int) {
 func (k *lanes) escape(i, j int) {
 	id := fmt.Sprintf("_%d_%d", i, j)
 	acc, bits, table, t1, t2, t3 := k.acc[i], k.bits[i], k.table[i], k.t1, k.t2, k.t3
-	// Do the bits left suffice, after up to 31?
-	refill := 31+(lookups-1-j)*codeBits > 56
+	// Up to 31 bits are needed, then codeBits for each look-up that is left.
+	const full, need = 56, 31
+	before := full-j*codeBits < need
+	after := !before && full-j*codeBits-need < (lookups-1-j)*codeBits
 	k.Label("escape" + id)
-	k.TESTL(U32(entryIsStop), t2.As32())
-	k.JNE(LabelRef(fmt.Sprintf("stop_%d", i)))
-	k.MOVQ(t1, t3)
-	k.refill(i)
-	k.MOVQ(t3, t1)
+	k.SUBW(t2.As16(), acc.As16())
+	k.CMPL(t2.As32(), U32(escape))
+	k.JNE(LabelRef("last" + id))
+	k.CMPL(t1.As32(), U32(escape))
+	k.JEQ(LabelRef(fmt.Sprintf("stop_%d", i)))
+	if before {
+		k.MOVQ(t1, k.lane(i, laneScratch))
+		k.refill(i)
+		k.MOVQ(k.lane(i, laneScratch), t1)
+	}
 	k.TESTL(t1.As32(), t1.As32())
 	k.JEQ(LabelRef("long" + id))
 
@@ -161,7 +169,7 @@ func (k *lanes) escape(i, j int) {
 	k.CMOVQPL(t3, t2)
 	k.SHLXQ(t1, bits, bits)
 	k.MOVL(t2.As32(), t1.As32())
-	if refill {
+	if after {
 		k.MOVQ(t1, t3)
 		k.refill(i)
 		k.MOVQ(t3, t1)
@@ -174,12 +182,19 @@ func (k *lanes) escape(i, j int) {
 	k.MOVL(at(table, tableZero), t2.As32())
 	k.SHLL(U8(8), t2.As32())
 	k.ADDQ(t2, acc)
-	if refill {
+	if after {
 		k.refill(i)
 	}
 	k.XORL(t1.As32(), t1.As32())
 	k.MOVQ(acc, t3)
 	k.SHRQ(U8(16), t3)
+	k.JMP(LabelRef("value" + id))
+
+	// The block's last coefficient: what seemed its end is not.
+	k.Label("last" + id)
+	k.SUBL(at(table, tableLast), t2.As32())
+	k.SHLXQ(t2, bits, bits)
+	k.ADDQ(t2, acc)
 	k.JMP(LabelRef("value" + id))
 
 	// A code longer than codeBits: by comparison with the largest of each length.

@@ -37,8 +37,8 @@ type context struct {
 
 // lane is a stream between two calls, between two look-ups.
 type lane struct {
-	// Bits 0 to 7: how many bits were used since the last refill, which is 63 less
-	// that many are left. Bits 8 to 15: the zigzag index. Above: the address of the
+	// Bits 0 to 7: 64 and how many bits were used since the last refill, which is 63
+	// less that many are left. Bits 8 to 15: the zigzag index. Above: the address of the
 	// output.
 	acc   uint64
 	bits  uint64 // the next ones, from the top
@@ -76,16 +76,23 @@ type target struct {
 // stop is the table behind the last block of a part.
 var stop = func() *codeTable {
 	t := new(codeTable)
-	fill(t.entry[:], 1<<8|escape)
+	fill(t.entry[:], 0xffff<<16|escape)
 	return t
 }()
 
 // rawOrder is by how much 2·place is off in a raw block, less rawHalf, for the index
 // in bits 8 to 15 of acc: of DC, whose lane stands at the first half, and of AC, at
-// the second.
+// the second. The end of the block writes a 0 behind the last coefficient.
 var rawOrder = func() (o [256]uint8) {
 	for i := range o {
-		place := order[min(i, 63)]
+		k := i
+		switch {
+		case i > acLast:
+			k = i - acLast
+		case i >= acEnd:
+			k = i - acEnd + 1
+		}
+		place := order[k]
 		if o[i] = place; place >= 32 {
 			o[i] += (rawHalf - 64) / 2
 		}
@@ -107,8 +114,9 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(codeTable{}.base)-(4<<11+2*4*17+256+8)]
 	_ = [1]struct{}{}[unsafe.Offsetof(codeTable{}.zero)-(4<<11+2*4*17+256+12)]
 	_ = [1]struct{}{}[codeBits-11]
+	_ = [1]struct{}{}[unsafe.Offsetof(codeTable{}.last)-(4<<11+2*4*17+256+16)]
 	_ = [1]struct{}{}[badLength-17]
-	_ = [1]struct{}{}[escape-1<<7]
+	_ = [1]struct{}{}[escape-0xffff]
 )
 
 func address[T any](s []T, i int) uintptr { return uintptr(unsafe.Pointer(&s[i])) }
@@ -146,7 +154,7 @@ func (k *kernel) load(j int, t *strand) {
 	s := &t.s
 	word := s.peek()
 	k.lane[j] = lane{
-		acc:   uint64(address(r.memory, 0))<<16 | uint64(7+s.used),
+		acc:   uint64(address(r.memory, 0))<<16 | 64 + uint64(7+s.used),
 		bits:  word,
 		table: t.part.slot[0].dc,
 		p:     address(s.data, min(s.p, s.end+pad-16)+7),
@@ -191,7 +199,7 @@ func (k *kernel) run(lane []*strand) int {
 // finish brings the blocks of lane j, whose part is done, to their places.
 func (k *kernel) finish(j int, t *strand) {
 	l, r, s := &k.lane[j], &k.raw[j], &t.s
-	bit := 8*int(l.p-address(s.data, 0)) - 63 + int(l.acc&255)
+	bit := 8*int(l.p-address(s.data, 0)) - 63 + int(l.acc&63)
 	s.p, s.used = bit/8, uint(bit%8)
 	s.bad = l.bad != 0
 	slots := t.part.slot[:t.part.n]

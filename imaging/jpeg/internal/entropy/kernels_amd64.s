@@ -43,23 +43,23 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    R8, SI
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_0
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_0
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_0:
 	MOVBLZX AH, DI
@@ -74,12 +74,11 @@ value_0_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_1
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_1
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_1:
 	MOVBLZX AH, DI
@@ -94,12 +93,11 @@ value_0_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_2
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_2
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_2:
 	MOVBLZX AH, DI
@@ -114,12 +112,11 @@ value_0_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_3
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_3
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_3:
 	MOVBLZX AH, DI
@@ -134,12 +131,11 @@ value_0_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_4
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_4
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_4:
 	MOVBLZX AH, DI
@@ -153,26 +149,13 @@ value_0_4:
 	JMP     loop
 
 escape_0_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_0
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_0
 
 symbol_0_0:
 	MOVL    SI, DI
@@ -209,13 +192,14 @@ symbol_0_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
@@ -232,17 +216,24 @@ zero_0_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	XORL    SI, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_0
+
+last_0_0:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_0
 
 long_0_0:
 	MOVQ R8, DI
@@ -271,26 +262,13 @@ bad_0_0:
 	JMP  symbol_0_0
 
 escape_0_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_1
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_1
 
 symbol_0_1:
 	MOVL    SI, DI
@@ -327,13 +305,14 @@ symbol_0_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
@@ -350,17 +329,24 @@ zero_0_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	XORL    SI, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_1
+
+last_0_1:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_1
 
 long_0_1:
 	MOVQ R8, DI
@@ -389,26 +375,13 @@ bad_0_1:
 	JMP  symbol_0_1
 
 escape_0_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_2
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_2
 
 symbol_0_2:
 	MOVL    SI, DI
@@ -437,18 +410,56 @@ symbol_0_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-57, AX
+	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_2
 
 zero_0_2:
-	MOVL 8596(R12), DI
-	SHLL $0x08, DI
-	ADDQ DI, AX
-	XORL SI, SI
-	MOVQ AX, BP
-	SHRQ $0x10, BP
-	JMP  value_0_2
+	MOVL    8596(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-57, AX
+	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_2
+
+last_0_2:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_2
 
 long_0_2:
 	MOVQ R8, DI
@@ -477,9 +488,12 @@ bad_0_2:
 	JMP  symbol_0_2
 
 escape_0_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
+	SUBW    DI, AX
+	CMPL    DI, $0x0000ffff
+	JNE     last_0_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_0
+	MOVQ    SI, 336(SP)
 	MOVQ    312(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -487,14 +501,15 @@ escape_0_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
+	ANDQ    $-57, AX
+	MOVQ    336(SP), SI
 	TESTL   SI, SI
 	JEQ     long_0_3
 
@@ -538,6 +553,12 @@ zero_0_3:
 	SHRQ $0x10, BP
 	JMP  value_0_3
 
+last_0_3:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_3
+
 long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
@@ -565,9 +586,12 @@ bad_0_3:
 	JMP  symbol_0_3
 
 escape_0_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
+	SUBW    DI, AX
+	CMPL    DI, $0x0000ffff
+	JNE     last_0_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_0
+	MOVQ    SI, 336(SP)
 	MOVQ    312(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -575,14 +599,15 @@ escape_0_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
+	ANDQ    $-57, AX
+	MOVQ    336(SP), SI
 	TESTL   SI, SI
 	JEQ     long_0_4
 
@@ -625,6 +650,12 @@ zero_0_4:
 	MOVQ AX, BP
 	SHRQ $0x10, BP
 	JMP  value_0_4
+
+last_0_4:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_4
 
 long_0_4:
 	MOVQ R8, DI
@@ -713,13 +744,14 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    376(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -727,23 +759,23 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	MOVQ    R8, SI
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_0
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_0
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_0:
 	MOVBLZX AH, DI
@@ -758,12 +790,11 @@ value_0_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_0
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_0
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_0:
 	MOVBLZX BH, DI
@@ -778,12 +809,11 @@ value_1_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_1
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_1
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_1:
 	MOVBLZX AH, DI
@@ -798,12 +828,11 @@ value_0_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_1
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_1
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_1:
 	MOVBLZX BH, DI
@@ -818,12 +847,11 @@ value_1_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_2
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_2
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_2:
 	MOVBLZX AH, DI
@@ -838,12 +866,11 @@ value_0_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_2
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_2
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_2:
 	MOVBLZX BH, DI
@@ -858,12 +885,11 @@ value_1_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_3
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_3
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_3:
 	MOVBLZX AH, DI
@@ -878,12 +904,11 @@ value_0_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_3
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_3
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_3:
 	MOVBLZX BH, DI
@@ -898,12 +923,11 @@ value_1_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_4
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_4
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_4:
 	MOVBLZX AH, DI
@@ -918,12 +942,11 @@ value_0_4:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_4
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_4
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_4:
 	MOVBLZX BH, DI
@@ -937,26 +960,13 @@ value_1_4:
 	JMP     loop
 
 escape_0_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_0
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_0
 
 symbol_0_0:
 	MOVL    SI, DI
@@ -993,13 +1003,14 @@ symbol_0_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
@@ -1016,17 +1027,24 @@ zero_0_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	XORL    SI, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_0
+
+last_0_0:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_0
 
 long_0_0:
 	MOVQ R8, DI
@@ -1055,26 +1073,13 @@ bad_0_0:
 	JMP  symbol_0_0
 
 escape_0_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_1
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_1
 
 symbol_0_1:
 	MOVL    SI, DI
@@ -1111,13 +1116,14 @@ symbol_0_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
@@ -1134,17 +1140,24 @@ zero_0_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	XORL    SI, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_1
+
+last_0_1:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_1
 
 long_0_1:
 	MOVQ R8, DI
@@ -1173,26 +1186,13 @@ bad_0_1:
 	JMP  symbol_0_1
 
 escape_0_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_2
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_2
 
 symbol_0_2:
 	MOVL    SI, DI
@@ -1221,18 +1221,56 @@ symbol_0_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-57, AX
+	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_2
 
 zero_0_2:
-	MOVL 8596(R12), DI
-	SHLL $0x08, DI
-	ADDQ DI, AX
-	XORL SI, SI
-	MOVQ AX, BP
-	SHRQ $0x10, BP
-	JMP  value_0_2
+	MOVL    8596(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-57, AX
+	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_2
+
+last_0_2:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_2
 
 long_0_2:
 	MOVQ R8, DI
@@ -1261,9 +1299,12 @@ bad_0_2:
 	JMP  symbol_0_2
 
 escape_0_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
+	SUBW    DI, AX
+	CMPL    DI, $0x0000ffff
+	JNE     last_0_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_0
+	MOVQ    SI, 336(SP)
 	MOVQ    312(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -1271,14 +1312,15 @@ escape_0_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
+	ANDQ    $-57, AX
+	MOVQ    336(SP), SI
 	TESTL   SI, SI
 	JEQ     long_0_3
 
@@ -1322,6 +1364,12 @@ zero_0_3:
 	SHRQ $0x10, BP
 	JMP  value_0_3
 
+last_0_3:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_3
+
 long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
@@ -1349,9 +1397,12 @@ bad_0_3:
 	JMP  symbol_0_3
 
 escape_0_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
+	SUBW    DI, AX
+	CMPL    DI, $0x0000ffff
+	JNE     last_0_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_0
+	MOVQ    SI, 336(SP)
 	MOVQ    312(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -1359,14 +1410,15 @@ escape_0_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
+	ANDQ    $-57, AX
+	MOVQ    336(SP), SI
 	TESTL   SI, SI
 	JEQ     long_0_4
 
@@ -1410,6 +1462,12 @@ zero_0_4:
 	SHRQ $0x10, BP
 	JMP  value_0_4
 
+last_0_4:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_4
+
 long_0_4:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
@@ -1441,26 +1499,13 @@ stop_0:
 	JMP  exit
 
 escape_1_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
-	MOVQ    376(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    BX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R9
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    376(SP), SI
-	CMPQ    SI, 384(SP)
-	CMOVQHI 384(SP), SI
-	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_1_0
+	SUBW  DI, BX
+	CMPL  DI, $0x0000ffff
+	JNE   last_1_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_1
+	TESTL SI, SI
+	JEQ   long_1_0
 
 symbol_1_0:
 	MOVL    SI, DI
@@ -1497,13 +1542,14 @@ symbol_1_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
@@ -1520,17 +1566,24 @@ zero_1_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	XORL    SI, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_0
+
+last_1_0:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_0
 
 long_1_0:
 	MOVQ R9, DI
@@ -1559,26 +1612,13 @@ bad_1_0:
 	JMP  symbol_1_0
 
 escape_1_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
-	MOVQ    376(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    BX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R9
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    376(SP), SI
-	CMPQ    SI, 384(SP)
-	CMOVQHI 384(SP), SI
-	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_1_1
+	SUBW  DI, BX
+	CMPL  DI, $0x0000ffff
+	JNE   last_1_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_1
+	TESTL SI, SI
+	JEQ   long_1_1
 
 symbol_1_1:
 	MOVL    SI, DI
@@ -1615,13 +1655,14 @@ symbol_1_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
@@ -1638,17 +1679,24 @@ zero_1_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	XORL    SI, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_1
+
+last_1_1:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_1
 
 long_1_1:
 	MOVQ R9, DI
@@ -1677,26 +1725,13 @@ bad_1_1:
 	JMP  symbol_1_1
 
 escape_1_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
-	MOVQ    376(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    BX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R9
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    376(SP), SI
-	CMPQ    SI, 384(SP)
-	CMOVQHI 384(SP), SI
-	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_1_2
+	SUBW  DI, BX
+	CMPL  DI, $0x0000ffff
+	JNE   last_1_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_1
+	TESTL SI, SI
+	JEQ   long_1_2
 
 symbol_1_2:
 	MOVL    SI, DI
@@ -1725,18 +1760,56 @@ symbol_1_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-57, BX
+	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_2
 
 zero_1_2:
-	MOVL 8596(R13), DI
-	SHLL $0x08, DI
-	ADDQ DI, BX
-	XORL SI, SI
-	MOVQ BX, BP
-	SHRQ $0x10, BP
-	JMP  value_1_2
+	MOVL    8596(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-57, BX
+	XORL    SI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	JMP     value_1_2
+
+last_1_2:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_2
 
 long_1_2:
 	MOVQ R9, DI
@@ -1765,9 +1838,12 @@ bad_1_2:
 	JMP  symbol_1_2
 
 escape_1_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
+	SUBW    DI, BX
+	CMPL    DI, $0x0000ffff
+	JNE     last_1_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_1
+	MOVQ    SI, 400(SP)
 	MOVQ    376(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -1775,14 +1851,15 @@ escape_1_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
+	ANDQ    $-57, BX
+	MOVQ    400(SP), SI
 	TESTL   SI, SI
 	JEQ     long_1_3
 
@@ -1826,6 +1903,12 @@ zero_1_3:
 	SHRQ $0x10, BP
 	JMP  value_1_3
 
+last_1_3:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_3
+
 long_1_3:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
@@ -1853,9 +1936,12 @@ bad_1_3:
 	JMP  symbol_1_3
 
 escape_1_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
+	SUBW    DI, BX
+	CMPL    DI, $0x0000ffff
+	JNE     last_1_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_1
+	MOVQ    SI, 400(SP)
 	MOVQ    376(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -1863,14 +1949,15 @@ escape_1_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
+	ANDQ    $-57, BX
+	MOVQ    400(SP), SI
 	TESTL   SI, SI
 	JEQ     long_1_4
 
@@ -1913,6 +2000,12 @@ zero_1_4:
 	MOVQ BX, BP
 	SHRQ $0x10, BP
 	JMP  value_1_4
+
+last_1_4:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_4
 
 long_1_4:
 	MOVQ R9, DI
@@ -2017,13 +2110,14 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    376(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -2031,13 +2125,14 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	MOVQ    440(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -2045,23 +2140,23 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	MOVQ    R8, SI
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_0
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_0
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_0:
 	MOVBLZX AH, DI
@@ -2076,12 +2171,11 @@ value_0_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_0
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_0
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_0:
 	MOVBLZX BH, DI
@@ -2096,12 +2190,11 @@ value_1_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_0
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_0
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_0:
 	MOVBLZX CH, DI
@@ -2116,12 +2209,11 @@ value_2_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_1
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_1
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_1:
 	MOVBLZX AH, DI
@@ -2136,12 +2228,11 @@ value_0_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_1
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_1
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_1:
 	MOVBLZX BH, DI
@@ -2156,12 +2247,11 @@ value_1_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_1
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_1
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_1:
 	MOVBLZX CH, DI
@@ -2176,12 +2266,11 @@ value_2_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_2
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_2
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_2:
 	MOVBLZX AH, DI
@@ -2196,12 +2285,11 @@ value_0_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_2
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_2
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_2:
 	MOVBLZX BH, DI
@@ -2216,12 +2304,11 @@ value_1_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_2
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_2
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_2:
 	MOVBLZX CH, DI
@@ -2236,12 +2323,11 @@ value_2_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_3
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_3
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_3:
 	MOVBLZX AH, DI
@@ -2256,12 +2342,11 @@ value_0_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_3
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_3
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_3:
 	MOVBLZX BH, DI
@@ -2276,12 +2361,11 @@ value_1_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_3
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_3
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_3:
 	MOVBLZX CH, DI
@@ -2296,12 +2380,11 @@ value_2_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_4
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_4
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_4:
 	MOVBLZX AH, DI
@@ -2316,12 +2399,11 @@ value_0_4:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_4
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_4
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_4:
 	MOVBLZX BH, DI
@@ -2336,12 +2418,11 @@ value_1_4:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_4
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_4
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_4:
 	MOVBLZX CH, DI
@@ -2355,26 +2436,13 @@ value_2_4:
 	JMP     loop
 
 escape_0_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_0
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_0
 
 symbol_0_0:
 	MOVL    SI, DI
@@ -2411,13 +2479,14 @@ symbol_0_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
@@ -2434,17 +2503,24 @@ zero_0_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	XORL    SI, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_0
+
+last_0_0:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_0
 
 long_0_0:
 	MOVQ R8, DI
@@ -2473,26 +2549,13 @@ bad_0_0:
 	JMP  symbol_0_0
 
 escape_0_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_1
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_1
 
 symbol_0_1:
 	MOVL    SI, DI
@@ -2529,13 +2592,14 @@ symbol_0_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
@@ -2552,17 +2616,24 @@ zero_0_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	XORL    SI, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_1
+
+last_0_1:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_1
 
 long_0_1:
 	MOVQ R8, DI
@@ -2591,26 +2662,13 @@ bad_0_1:
 	JMP  symbol_0_1
 
 escape_0_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_2
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_2
 
 symbol_0_2:
 	MOVL    SI, DI
@@ -2639,18 +2697,56 @@ symbol_0_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-57, AX
+	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_2
 
 zero_0_2:
-	MOVL 8596(R12), DI
-	SHLL $0x08, DI
-	ADDQ DI, AX
-	XORL SI, SI
-	MOVQ AX, BP
-	SHRQ $0x10, BP
-	JMP  value_0_2
+	MOVL    8596(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-57, AX
+	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_2
+
+last_0_2:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_2
 
 long_0_2:
 	MOVQ R8, DI
@@ -2679,9 +2775,12 @@ bad_0_2:
 	JMP  symbol_0_2
 
 escape_0_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
+	SUBW    DI, AX
+	CMPL    DI, $0x0000ffff
+	JNE     last_0_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_0
+	MOVQ    SI, 336(SP)
 	MOVQ    312(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -2689,14 +2788,15 @@ escape_0_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
+	ANDQ    $-57, AX
+	MOVQ    336(SP), SI
 	TESTL   SI, SI
 	JEQ     long_0_3
 
@@ -2740,6 +2840,12 @@ zero_0_3:
 	SHRQ $0x10, BP
 	JMP  value_0_3
 
+last_0_3:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_3
+
 long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
@@ -2767,9 +2873,12 @@ bad_0_3:
 	JMP  symbol_0_3
 
 escape_0_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
+	SUBW    DI, AX
+	CMPL    DI, $0x0000ffff
+	JNE     last_0_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_0
+	MOVQ    SI, 336(SP)
 	MOVQ    312(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -2777,14 +2886,15 @@ escape_0_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
+	ANDQ    $-57, AX
+	MOVQ    336(SP), SI
 	TESTL   SI, SI
 	JEQ     long_0_4
 
@@ -2828,6 +2938,12 @@ zero_0_4:
 	SHRQ $0x10, BP
 	JMP  value_0_4
 
+last_0_4:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_4
+
 long_0_4:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
@@ -2859,26 +2975,13 @@ stop_0:
 	JMP  exit
 
 escape_1_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
-	MOVQ    376(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    BX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R9
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    376(SP), SI
-	CMPQ    SI, 384(SP)
-	CMOVQHI 384(SP), SI
-	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_1_0
+	SUBW  DI, BX
+	CMPL  DI, $0x0000ffff
+	JNE   last_1_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_1
+	TESTL SI, SI
+	JEQ   long_1_0
 
 symbol_1_0:
 	MOVL    SI, DI
@@ -2915,13 +3018,14 @@ symbol_1_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
@@ -2938,17 +3042,24 @@ zero_1_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	XORL    SI, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_0
+
+last_1_0:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_0
 
 long_1_0:
 	MOVQ R9, DI
@@ -2977,26 +3088,13 @@ bad_1_0:
 	JMP  symbol_1_0
 
 escape_1_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
-	MOVQ    376(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    BX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R9
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    376(SP), SI
-	CMPQ    SI, 384(SP)
-	CMOVQHI 384(SP), SI
-	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_1_1
+	SUBW  DI, BX
+	CMPL  DI, $0x0000ffff
+	JNE   last_1_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_1
+	TESTL SI, SI
+	JEQ   long_1_1
 
 symbol_1_1:
 	MOVL    SI, DI
@@ -3033,13 +3131,14 @@ symbol_1_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
@@ -3056,17 +3155,24 @@ zero_1_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	XORL    SI, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_1
+
+last_1_1:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_1
 
 long_1_1:
 	MOVQ R9, DI
@@ -3095,26 +3201,13 @@ bad_1_1:
 	JMP  symbol_1_1
 
 escape_1_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
-	MOVQ    376(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    BX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R9
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    376(SP), SI
-	CMPQ    SI, 384(SP)
-	CMOVQHI 384(SP), SI
-	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_1_2
+	SUBW  DI, BX
+	CMPL  DI, $0x0000ffff
+	JNE   last_1_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_1
+	TESTL SI, SI
+	JEQ   long_1_2
 
 symbol_1_2:
 	MOVL    SI, DI
@@ -3143,18 +3236,56 @@ symbol_1_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-57, BX
+	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_2
 
 zero_1_2:
-	MOVL 8596(R13), DI
-	SHLL $0x08, DI
-	ADDQ DI, BX
-	XORL SI, SI
-	MOVQ BX, BP
-	SHRQ $0x10, BP
-	JMP  value_1_2
+	MOVL    8596(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-57, BX
+	XORL    SI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	JMP     value_1_2
+
+last_1_2:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_2
 
 long_1_2:
 	MOVQ R9, DI
@@ -3183,9 +3314,12 @@ bad_1_2:
 	JMP  symbol_1_2
 
 escape_1_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
+	SUBW    DI, BX
+	CMPL    DI, $0x0000ffff
+	JNE     last_1_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_1
+	MOVQ    SI, 400(SP)
 	MOVQ    376(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -3193,14 +3327,15 @@ escape_1_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
+	ANDQ    $-57, BX
+	MOVQ    400(SP), SI
 	TESTL   SI, SI
 	JEQ     long_1_3
 
@@ -3244,6 +3379,12 @@ zero_1_3:
 	SHRQ $0x10, BP
 	JMP  value_1_3
 
+last_1_3:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_3
+
 long_1_3:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
@@ -3271,9 +3412,12 @@ bad_1_3:
 	JMP  symbol_1_3
 
 escape_1_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
+	SUBW    DI, BX
+	CMPL    DI, $0x0000ffff
+	JNE     last_1_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_1
+	MOVQ    SI, 400(SP)
 	MOVQ    376(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -3281,14 +3425,15 @@ escape_1_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
+	ANDQ    $-57, BX
+	MOVQ    400(SP), SI
 	TESTL   SI, SI
 	JEQ     long_1_4
 
@@ -3332,6 +3477,12 @@ zero_1_4:
 	SHRQ $0x10, BP
 	JMP  value_1_4
 
+last_1_4:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_4
+
 long_1_4:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
@@ -3363,26 +3514,13 @@ stop_1:
 	JMP  exit
 
 escape_2_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
-	MOVQ    440(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    CX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R10
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    440(SP), SI
-	CMPQ    SI, 448(SP)
-	CMOVQHI 448(SP), SI
-	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_2_0
+	SUBW  DI, CX
+	CMPL  DI, $0x0000ffff
+	JNE   last_2_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_2
+	TESTL SI, SI
+	JEQ   long_2_0
 
 symbol_2_0:
 	MOVL    SI, DI
@@ -3419,13 +3557,14 @@ symbol_2_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	MOVQ    BP, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
@@ -3442,17 +3581,24 @@ zero_2_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	XORL    SI, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
 	JMP     value_2_0
+
+last_2_0:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_0
 
 long_2_0:
 	MOVQ R10, DI
@@ -3481,26 +3627,13 @@ bad_2_0:
 	JMP  symbol_2_0
 
 escape_2_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
-	MOVQ    440(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    CX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R10
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    440(SP), SI
-	CMPQ    SI, 448(SP)
-	CMOVQHI 448(SP), SI
-	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_2_1
+	SUBW  DI, CX
+	CMPL  DI, $0x0000ffff
+	JNE   last_2_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_2
+	TESTL SI, SI
+	JEQ   long_2_1
 
 symbol_2_1:
 	MOVL    SI, DI
@@ -3537,13 +3670,14 @@ symbol_2_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	MOVQ    BP, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
@@ -3560,17 +3694,24 @@ zero_2_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	XORL    SI, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
 	JMP     value_2_1
+
+last_2_1:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_1
 
 long_2_1:
 	MOVQ R10, DI
@@ -3599,26 +3740,13 @@ bad_2_1:
 	JMP  symbol_2_1
 
 escape_2_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
-	MOVQ    440(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    CX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R10
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    440(SP), SI
-	CMPQ    SI, 448(SP)
-	CMOVQHI 448(SP), SI
-	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_2_2
+	SUBW  DI, CX
+	CMPL  DI, $0x0000ffff
+	JNE   last_2_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_2
+	TESTL SI, SI
+	JEQ   long_2_2
 
 symbol_2_2:
 	MOVL    SI, DI
@@ -3647,18 +3775,56 @@ symbol_2_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-57, CX
+	MOVQ    BP, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
 	JMP     value_2_2
 
 zero_2_2:
-	MOVL 8596(R14), DI
-	SHLL $0x08, DI
-	ADDQ DI, CX
-	XORL SI, SI
-	MOVQ CX, BP
-	SHRQ $0x10, BP
-	JMP  value_2_2
+	MOVL    8596(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-57, CX
+	XORL    SI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	JMP     value_2_2
+
+last_2_2:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_2
 
 long_2_2:
 	MOVQ R10, DI
@@ -3687,9 +3853,12 @@ bad_2_2:
 	JMP  symbol_2_2
 
 escape_2_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
+	SUBW    DI, CX
+	CMPL    DI, $0x0000ffff
+	JNE     last_2_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_2
+	MOVQ    SI, 464(SP)
 	MOVQ    440(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -3697,14 +3866,15 @@ escape_2_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
+	ANDQ    $-57, CX
+	MOVQ    464(SP), SI
 	TESTL   SI, SI
 	JEQ     long_2_3
 
@@ -3748,6 +3918,12 @@ zero_2_3:
 	SHRQ $0x10, BP
 	JMP  value_2_3
 
+last_2_3:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_3
+
 long_2_3:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
@@ -3775,9 +3951,12 @@ bad_2_3:
 	JMP  symbol_2_3
 
 escape_2_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
+	SUBW    DI, CX
+	CMPL    DI, $0x0000ffff
+	JNE     last_2_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_2
+	MOVQ    SI, 464(SP)
 	MOVQ    440(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -3785,14 +3964,15 @@ escape_2_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
+	ANDQ    $-57, CX
+	MOVQ    464(SP), SI
 	TESTL   SI, SI
 	JEQ     long_2_4
 
@@ -3835,6 +4015,12 @@ zero_2_4:
 	MOVQ CX, BP
 	SHRQ $0x10, BP
 	JMP  value_2_4
+
+last_2_4:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_4
 
 long_2_4:
 	MOVQ R10, DI
@@ -3953,13 +4139,14 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    376(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -3967,13 +4154,14 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	MOVQ    440(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -3981,13 +4169,14 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	MOVQ    504(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -3995,23 +4184,23 @@ loop:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R11
-	MOVBLZX DL, SI
+	MOVL    DX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    504(SP), SI
 	CMPQ    SI, 512(SP)
 	CMOVQHI 512(SP), SI
 	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
+	ANDQ    $-57, DX
 	MOVQ    R8, SI
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_0
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_0
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_0:
 	MOVBLZX AH, DI
@@ -4026,12 +4215,11 @@ value_0_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_0
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_0
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_0:
 	MOVBLZX BH, DI
@@ -4046,12 +4234,11 @@ value_1_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_0
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_0
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_0:
 	MOVBLZX CH, DI
@@ -4066,12 +4253,11 @@ value_2_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R15)(SI*4), DI
 	MOVWLZX 2(R15)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_3_0
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, DX
+	JCS     escape_3_0
 	SHLXQ   DI, R11, R11
-	ADDQ    DI, DX
 
 value_3_0:
 	MOVBLZX DH, DI
@@ -4086,12 +4272,11 @@ value_3_0:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_1
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_1
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_1:
 	MOVBLZX AH, DI
@@ -4106,12 +4291,11 @@ value_0_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_1
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_1
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_1:
 	MOVBLZX BH, DI
@@ -4126,12 +4310,11 @@ value_1_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_1
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_1
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_1:
 	MOVBLZX CH, DI
@@ -4146,12 +4329,11 @@ value_2_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R15)(SI*4), DI
 	MOVWLZX 2(R15)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_3_1
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, DX
+	JCS     escape_3_1
 	SHLXQ   DI, R11, R11
-	ADDQ    DI, DX
 
 value_3_1:
 	MOVBLZX DH, DI
@@ -4166,12 +4348,11 @@ value_3_1:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_2
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_2
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_2:
 	MOVBLZX AH, DI
@@ -4186,12 +4367,11 @@ value_0_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_2
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_2
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_2:
 	MOVBLZX BH, DI
@@ -4206,12 +4386,11 @@ value_1_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_2
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_2
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_2:
 	MOVBLZX CH, DI
@@ -4226,12 +4405,11 @@ value_2_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R15)(SI*4), DI
 	MOVWLZX 2(R15)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_3_2
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, DX
+	JCS     escape_3_2
 	SHLXQ   DI, R11, R11
-	ADDQ    DI, DX
 
 value_3_2:
 	MOVBLZX DH, DI
@@ -4246,12 +4424,11 @@ value_3_2:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_3
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_3
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_3:
 	MOVBLZX AH, DI
@@ -4266,12 +4443,11 @@ value_0_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_3
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_3
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_3:
 	MOVBLZX BH, DI
@@ -4286,12 +4462,11 @@ value_1_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_3
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_3
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_3:
 	MOVBLZX CH, DI
@@ -4306,12 +4481,11 @@ value_2_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R15)(SI*4), DI
 	MOVWLZX 2(R15)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_3_3
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, DX
+	JCS     escape_3_3
 	SHLXQ   DI, R11, R11
-	ADDQ    DI, DX
 
 value_3_3:
 	MOVBLZX DH, DI
@@ -4326,12 +4500,11 @@ value_3_3:
 	SHRQ    $0x35, SI
 	MOVWLZX (R12)(SI*4), DI
 	MOVWLZX 2(R12)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_0_4
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, AX
+	JCS     escape_0_4
 	SHLXQ   DI, R8, R8
-	ADDQ    DI, AX
 
 value_0_4:
 	MOVBLZX AH, DI
@@ -4346,12 +4519,11 @@ value_0_4:
 	SHRQ    $0x35, SI
 	MOVWLZX (R13)(SI*4), DI
 	MOVWLZX 2(R13)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_1_4
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, BX
+	JCS     escape_1_4
 	SHLXQ   DI, R9, R9
-	ADDQ    DI, BX
 
 value_1_4:
 	MOVBLZX BH, DI
@@ -4366,12 +4538,11 @@ value_1_4:
 	SHRQ    $0x35, SI
 	MOVWLZX (R14)(SI*4), DI
 	MOVWLZX 2(R14)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_2_4
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, CX
+	JCS     escape_2_4
 	SHLXQ   DI, R10, R10
-	ADDQ    DI, CX
 
 value_2_4:
 	MOVBLZX CH, DI
@@ -4386,12 +4557,11 @@ value_2_4:
 	SHRQ    $0x35, SI
 	MOVWLZX (R15)(SI*4), DI
 	MOVWLZX 2(R15)(SI*4), SI
-	TESTB   DI, DI
-	JMI     escape_3_4
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
+	ADDW    DI, DX
+	JCS     escape_3_4
 	SHLXQ   DI, R11, R11
-	ADDQ    DI, DX
 
 value_3_4:
 	MOVBLZX DH, DI
@@ -4405,26 +4575,13 @@ value_3_4:
 	JMP     loop
 
 escape_0_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_0
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_0
 
 symbol_0_0:
 	MOVL    SI, DI
@@ -4461,13 +4618,14 @@ symbol_0_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
@@ -4484,17 +4642,24 @@ zero_0_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	XORL    SI, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_0
+
+last_0_0:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_0
 
 long_0_0:
 	MOVQ R8, DI
@@ -4523,26 +4688,13 @@ bad_0_0:
 	JMP  symbol_0_0
 
 escape_0_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_1
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_1
 
 symbol_0_1:
 	MOVL    SI, DI
@@ -4579,13 +4731,14 @@ symbol_0_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
@@ -4602,17 +4755,24 @@ zero_0_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
+	ANDQ    $-57, AX
 	XORL    SI, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_1
+
+last_0_1:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_1
 
 long_0_1:
 	MOVQ R8, DI
@@ -4641,26 +4801,13 @@ bad_0_1:
 	JMP  symbol_0_1
 
 escape_0_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
-	MOVQ    312(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    AX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R8
-	MOVBLZX AL, SI
-	SHRL    $0x03, SI
-	ADDQ    312(SP), SI
-	CMPQ    SI, 320(SP)
-	CMOVQHI 320(SP), SI
-	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_0_2
+	SUBW  DI, AX
+	CMPL  DI, $0x0000ffff
+	JNE   last_0_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_0
+	TESTL SI, SI
+	JEQ   long_0_2
 
 symbol_0_2:
 	MOVL    SI, DI
@@ -4689,18 +4836,56 @@ symbol_0_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R8, R8
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-57, AX
+	MOVQ    BP, SI
 	MOVQ    AX, BP
 	SHRQ    $0x10, BP
 	JMP     value_0_2
 
 zero_0_2:
-	MOVL 8596(R12), DI
-	SHLL $0x08, DI
-	ADDQ DI, AX
-	XORL SI, SI
-	MOVQ AX, BP
-	SHRQ $0x10, BP
-	JMP  value_0_2
+	MOVL    8596(R12), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, AX
+	MOVQ    312(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    AX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R8
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    312(SP), SI
+	CMPQ    SI, 320(SP)
+	CMOVQHI 320(SP), SI
+	MOVQ    SI, 312(SP)
+	ANDQ    $-57, AX
+	XORL    SI, SI
+	MOVQ    AX, BP
+	SHRQ    $0x10, BP
+	JMP     value_0_2
+
+last_0_2:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_2
 
 long_0_2:
 	MOVQ R8, DI
@@ -4729,9 +4914,12 @@ bad_0_2:
 	JMP  symbol_0_2
 
 escape_0_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
+	SUBW    DI, AX
+	CMPL    DI, $0x0000ffff
+	JNE     last_0_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_0
+	MOVQ    SI, 336(SP)
 	MOVQ    312(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -4739,14 +4927,15 @@ escape_0_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
+	ANDQ    $-57, AX
+	MOVQ    336(SP), SI
 	TESTL   SI, SI
 	JEQ     long_0_3
 
@@ -4790,6 +4979,12 @@ zero_0_3:
 	SHRQ $0x10, BP
 	JMP  value_0_3
 
+last_0_3:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_3
+
 long_0_3:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
@@ -4817,9 +5012,12 @@ bad_0_3:
 	JMP  symbol_0_3
 
 escape_0_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_0
-	MOVQ    SI, BP
+	SUBW    DI, AX
+	CMPL    DI, $0x0000ffff
+	JNE     last_0_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_0
+	MOVQ    SI, 336(SP)
 	MOVQ    312(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -4827,14 +5025,15 @@ escape_0_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R8
-	MOVBLZX AL, SI
+	MOVL    AX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    312(SP), SI
 	CMPQ    SI, 320(SP)
 	CMOVQHI 320(SP), SI
 	MOVQ    SI, 312(SP)
-	ANDQ    $-249, AX
-	MOVQ    BP, SI
+	ANDQ    $-57, AX
+	MOVQ    336(SP), SI
 	TESTL   SI, SI
 	JEQ     long_0_4
 
@@ -4878,6 +5077,12 @@ zero_0_4:
 	SHRQ $0x10, BP
 	JMP  value_0_4
 
+last_0_4:
+	SUBL  8600(R12), DI
+	SHLXQ DI, R8, R8
+	ADDQ  DI, AX
+	JMP   value_0_4
+
 long_0_4:
 	MOVQ R8, DI
 	SHRQ $0x30, DI
@@ -4909,26 +5114,13 @@ stop_0:
 	JMP  exit
 
 escape_1_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
-	MOVQ    376(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    BX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R9
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    376(SP), SI
-	CMPQ    SI, 384(SP)
-	CMOVQHI 384(SP), SI
-	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_1_0
+	SUBW  DI, BX
+	CMPL  DI, $0x0000ffff
+	JNE   last_1_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_1
+	TESTL SI, SI
+	JEQ   long_1_0
 
 symbol_1_0:
 	MOVL    SI, DI
@@ -4965,13 +5157,14 @@ symbol_1_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
@@ -4988,17 +5181,24 @@ zero_1_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	XORL    SI, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_0
+
+last_1_0:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_0
 
 long_1_0:
 	MOVQ R9, DI
@@ -5027,26 +5227,13 @@ bad_1_0:
 	JMP  symbol_1_0
 
 escape_1_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
-	MOVQ    376(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    BX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R9
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    376(SP), SI
-	CMPQ    SI, 384(SP)
-	CMOVQHI 384(SP), SI
-	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_1_1
+	SUBW  DI, BX
+	CMPL  DI, $0x0000ffff
+	JNE   last_1_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_1
+	TESTL SI, SI
+	JEQ   long_1_1
 
 symbol_1_1:
 	MOVL    SI, DI
@@ -5083,13 +5270,14 @@ symbol_1_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
@@ -5106,17 +5294,24 @@ zero_1_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
+	ANDQ    $-57, BX
 	XORL    SI, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_1
+
+last_1_1:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_1
 
 long_1_1:
 	MOVQ R9, DI
@@ -5145,26 +5340,13 @@ bad_1_1:
 	JMP  symbol_1_1
 
 escape_1_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
-	MOVQ    376(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    BX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R9
-	MOVBLZX BL, SI
-	SHRL    $0x03, SI
-	ADDQ    376(SP), SI
-	CMPQ    SI, 384(SP)
-	CMOVQHI 384(SP), SI
-	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_1_2
+	SUBW  DI, BX
+	CMPL  DI, $0x0000ffff
+	JNE   last_1_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_1
+	TESTL SI, SI
+	JEQ   long_1_2
 
 symbol_1_2:
 	MOVL    SI, DI
@@ -5193,18 +5375,56 @@ symbol_1_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R9, R9
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-57, BX
+	MOVQ    BP, SI
 	MOVQ    BX, BP
 	SHRQ    $0x10, BP
 	JMP     value_1_2
 
 zero_1_2:
-	MOVL 8596(R13), DI
-	SHLL $0x08, DI
-	ADDQ DI, BX
-	XORL SI, SI
-	MOVQ BX, BP
-	SHRQ $0x10, BP
-	JMP  value_1_2
+	MOVL    8596(R13), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, BX
+	MOVQ    376(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    BX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R9
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    376(SP), SI
+	CMPQ    SI, 384(SP)
+	CMOVQHI 384(SP), SI
+	MOVQ    SI, 376(SP)
+	ANDQ    $-57, BX
+	XORL    SI, SI
+	MOVQ    BX, BP
+	SHRQ    $0x10, BP
+	JMP     value_1_2
+
+last_1_2:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_2
 
 long_1_2:
 	MOVQ R9, DI
@@ -5233,9 +5453,12 @@ bad_1_2:
 	JMP  symbol_1_2
 
 escape_1_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
+	SUBW    DI, BX
+	CMPL    DI, $0x0000ffff
+	JNE     last_1_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_1
+	MOVQ    SI, 400(SP)
 	MOVQ    376(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -5243,14 +5466,15 @@ escape_1_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
+	ANDQ    $-57, BX
+	MOVQ    400(SP), SI
 	TESTL   SI, SI
 	JEQ     long_1_3
 
@@ -5294,6 +5518,12 @@ zero_1_3:
 	SHRQ $0x10, BP
 	JMP  value_1_3
 
+last_1_3:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_3
+
 long_1_3:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
@@ -5321,9 +5551,12 @@ bad_1_3:
 	JMP  symbol_1_3
 
 escape_1_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_1
-	MOVQ    SI, BP
+	SUBW    DI, BX
+	CMPL    DI, $0x0000ffff
+	JNE     last_1_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_1
+	MOVQ    SI, 400(SP)
 	MOVQ    376(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -5331,14 +5564,15 @@ escape_1_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R9
-	MOVBLZX BL, SI
+	MOVL    BX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    376(SP), SI
 	CMPQ    SI, 384(SP)
 	CMOVQHI 384(SP), SI
 	MOVQ    SI, 376(SP)
-	ANDQ    $-249, BX
-	MOVQ    BP, SI
+	ANDQ    $-57, BX
+	MOVQ    400(SP), SI
 	TESTL   SI, SI
 	JEQ     long_1_4
 
@@ -5382,6 +5616,12 @@ zero_1_4:
 	SHRQ $0x10, BP
 	JMP  value_1_4
 
+last_1_4:
+	SUBL  8600(R13), DI
+	SHLXQ DI, R9, R9
+	ADDQ  DI, BX
+	JMP   value_1_4
+
 long_1_4:
 	MOVQ R9, DI
 	SHRQ $0x30, DI
@@ -5413,26 +5653,13 @@ stop_1:
 	JMP  exit
 
 escape_2_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
-	MOVQ    440(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    CX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R10
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    440(SP), SI
-	CMPQ    SI, 448(SP)
-	CMOVQHI 448(SP), SI
-	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_2_0
+	SUBW  DI, CX
+	CMPL  DI, $0x0000ffff
+	JNE   last_2_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_2
+	TESTL SI, SI
+	JEQ   long_2_0
 
 symbol_2_0:
 	MOVL    SI, DI
@@ -5469,13 +5696,14 @@ symbol_2_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	MOVQ    BP, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
@@ -5492,17 +5720,24 @@ zero_2_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	XORL    SI, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
 	JMP     value_2_0
+
+last_2_0:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_0
 
 long_2_0:
 	MOVQ R10, DI
@@ -5531,26 +5766,13 @@ bad_2_0:
 	JMP  symbol_2_0
 
 escape_2_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
-	MOVQ    440(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    CX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R10
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    440(SP), SI
-	CMPQ    SI, 448(SP)
-	CMOVQHI 448(SP), SI
-	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_2_1
+	SUBW  DI, CX
+	CMPL  DI, $0x0000ffff
+	JNE   last_2_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_2
+	TESTL SI, SI
+	JEQ   long_2_1
 
 symbol_2_1:
 	MOVL    SI, DI
@@ -5587,13 +5809,14 @@ symbol_2_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	MOVQ    BP, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
@@ -5610,17 +5833,24 @@ zero_2_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
+	ANDQ    $-57, CX
 	XORL    SI, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
 	JMP     value_2_1
+
+last_2_1:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_1
 
 long_2_1:
 	MOVQ R10, DI
@@ -5649,26 +5879,13 @@ bad_2_1:
 	JMP  symbol_2_1
 
 escape_2_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
-	MOVQ    440(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    CX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R10
-	MOVBLZX CL, SI
-	SHRL    $0x03, SI
-	ADDQ    440(SP), SI
-	CMPQ    SI, 448(SP)
-	CMOVQHI 448(SP), SI
-	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_2_2
+	SUBW  DI, CX
+	CMPL  DI, $0x0000ffff
+	JNE   last_2_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_2
+	TESTL SI, SI
+	JEQ   long_2_2
 
 symbol_2_2:
 	MOVL    SI, DI
@@ -5697,18 +5914,56 @@ symbol_2_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R10, R10
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-57, CX
+	MOVQ    BP, SI
 	MOVQ    CX, BP
 	SHRQ    $0x10, BP
 	JMP     value_2_2
 
 zero_2_2:
-	MOVL 8596(R14), DI
-	SHLL $0x08, DI
-	ADDQ DI, CX
-	XORL SI, SI
-	MOVQ CX, BP
-	SHRQ $0x10, BP
-	JMP  value_2_2
+	MOVL    8596(R14), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, CX
+	MOVQ    440(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    CX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R10
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    440(SP), SI
+	CMPQ    SI, 448(SP)
+	CMOVQHI 448(SP), SI
+	MOVQ    SI, 440(SP)
+	ANDQ    $-57, CX
+	XORL    SI, SI
+	MOVQ    CX, BP
+	SHRQ    $0x10, BP
+	JMP     value_2_2
+
+last_2_2:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_2
 
 long_2_2:
 	MOVQ R10, DI
@@ -5737,9 +5992,12 @@ bad_2_2:
 	JMP  symbol_2_2
 
 escape_2_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
+	SUBW    DI, CX
+	CMPL    DI, $0x0000ffff
+	JNE     last_2_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_2
+	MOVQ    SI, 464(SP)
 	MOVQ    440(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -5747,14 +6005,15 @@ escape_2_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
+	ANDQ    $-57, CX
+	MOVQ    464(SP), SI
 	TESTL   SI, SI
 	JEQ     long_2_3
 
@@ -5798,6 +6057,12 @@ zero_2_3:
 	SHRQ $0x10, BP
 	JMP  value_2_3
 
+last_2_3:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_3
+
 long_2_3:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
@@ -5825,9 +6090,12 @@ bad_2_3:
 	JMP  symbol_2_3
 
 escape_2_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_2
-	MOVQ    SI, BP
+	SUBW    DI, CX
+	CMPL    DI, $0x0000ffff
+	JNE     last_2_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_2
+	MOVQ    SI, 464(SP)
 	MOVQ    440(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -5835,14 +6103,15 @@ escape_2_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R10
-	MOVBLZX CL, SI
+	MOVL    CX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    440(SP), SI
 	CMPQ    SI, 448(SP)
 	CMOVQHI 448(SP), SI
 	MOVQ    SI, 440(SP)
-	ANDQ    $-249, CX
-	MOVQ    BP, SI
+	ANDQ    $-57, CX
+	MOVQ    464(SP), SI
 	TESTL   SI, SI
 	JEQ     long_2_4
 
@@ -5886,6 +6155,12 @@ zero_2_4:
 	SHRQ $0x10, BP
 	JMP  value_2_4
 
+last_2_4:
+	SUBL  8600(R14), DI
+	SHLXQ DI, R10, R10
+	ADDQ  DI, CX
+	JMP   value_2_4
+
 long_2_4:
 	MOVQ R10, DI
 	SHRQ $0x30, DI
@@ -5917,26 +6192,13 @@ stop_2:
 	JMP  exit
 
 escape_3_0:
-	TESTL   $0x00000100, DI
-	JNE     stop_3
-	MOVQ    SI, BP
-	MOVQ    504(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    DX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R11
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    504(SP), SI
-	CMPQ    SI, 512(SP)
-	CMOVQHI 512(SP), SI
-	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_3_0
+	SUBW  DI, DX
+	CMPL  DI, $0x0000ffff
+	JNE   last_3_0
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_3
+	TESTL SI, SI
+	JEQ   long_3_0
 
 symbol_3_0:
 	MOVL    SI, DI
@@ -5973,13 +6235,14 @@ symbol_3_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R11
-	MOVBLZX DL, SI
+	MOVL    DX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    504(SP), SI
 	CMPQ    SI, 512(SP)
 	CMOVQHI 512(SP), SI
 	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
+	ANDQ    $-57, DX
 	MOVQ    BP, SI
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
@@ -5996,17 +6259,24 @@ zero_3_0:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R11
-	MOVBLZX DL, SI
+	MOVL    DX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    504(SP), SI
 	CMPQ    SI, 512(SP)
 	CMOVQHI 512(SP), SI
 	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
+	ANDQ    $-57, DX
 	XORL    SI, SI
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
 	JMP     value_3_0
+
+last_3_0:
+	SUBL  8600(R15), DI
+	SHLXQ DI, R11, R11
+	ADDQ  DI, DX
+	JMP   value_3_0
 
 long_3_0:
 	MOVQ R11, DI
@@ -6035,26 +6305,13 @@ bad_3_0:
 	JMP  symbol_3_0
 
 escape_3_1:
-	TESTL   $0x00000100, DI
-	JNE     stop_3
-	MOVQ    SI, BP
-	MOVQ    504(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    DX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R11
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    504(SP), SI
-	CMPQ    SI, 512(SP)
-	CMOVQHI 512(SP), SI
-	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_3_1
+	SUBW  DI, DX
+	CMPL  DI, $0x0000ffff
+	JNE   last_3_1
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_3
+	TESTL SI, SI
+	JEQ   long_3_1
 
 symbol_3_1:
 	MOVL    SI, DI
@@ -6091,13 +6348,14 @@ symbol_3_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R11
-	MOVBLZX DL, SI
+	MOVL    DX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    504(SP), SI
 	CMPQ    SI, 512(SP)
 	CMOVQHI 512(SP), SI
 	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
+	ANDQ    $-57, DX
 	MOVQ    BP, SI
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
@@ -6114,17 +6372,24 @@ zero_3_1:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R11
-	MOVBLZX DL, SI
+	MOVL    DX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    504(SP), SI
 	CMPQ    SI, 512(SP)
 	CMOVQHI 512(SP), SI
 	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
+	ANDQ    $-57, DX
 	XORL    SI, SI
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
 	JMP     value_3_1
+
+last_3_1:
+	SUBL  8600(R15), DI
+	SHLXQ DI, R11, R11
+	ADDQ  DI, DX
+	JMP   value_3_1
 
 long_3_1:
 	MOVQ R11, DI
@@ -6153,26 +6418,13 @@ bad_3_1:
 	JMP  symbol_3_1
 
 escape_3_2:
-	TESTL   $0x00000100, DI
-	JNE     stop_3
-	MOVQ    SI, BP
-	MOVQ    504(SP), SI
-	MOVQ    (SI), DI
-	BSWAPQ  DI
-	MOVQ    DX, SI
-	NOTQ    SI
-	SHRXQ   SI, DI, DI
-	ORQ     DI, R11
-	MOVBLZX DL, SI
-	SHRL    $0x03, SI
-	ADDQ    504(SP), SI
-	CMPQ    SI, 512(SP)
-	CMOVQHI 512(SP), SI
-	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
-	MOVQ    BP, SI
-	TESTL   SI, SI
-	JEQ     long_3_2
+	SUBW  DI, DX
+	CMPL  DI, $0x0000ffff
+	JNE   last_3_2
+	CMPL  SI, $0x0000ffff
+	JEQ   stop_3
+	TESTL SI, SI
+	JEQ   long_3_2
 
 symbol_3_2:
 	MOVL    SI, DI
@@ -6201,18 +6453,56 @@ symbol_3_2:
 	CMOVQPL BP, DI
 	SHLXQ   SI, R11, R11
 	MOVL    DI, SI
+	MOVQ    SI, BP
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVL    DX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-57, DX
+	MOVQ    BP, SI
 	MOVQ    DX, BP
 	SHRQ    $0x10, BP
 	JMP     value_3_2
 
 zero_3_2:
-	MOVL 8596(R15), DI
-	SHLL $0x08, DI
-	ADDQ DI, DX
-	XORL SI, SI
-	MOVQ DX, BP
-	SHRQ $0x10, BP
-	JMP  value_3_2
+	MOVL    8596(R15), DI
+	SHLL    $0x08, DI
+	ADDQ    DI, DX
+	MOVQ    504(SP), SI
+	MOVQ    (SI), DI
+	BSWAPQ  DI
+	MOVQ    DX, SI
+	NOTQ    SI
+	SHRXQ   SI, DI, DI
+	ORQ     DI, R11
+	MOVL    DX, SI
+	ANDL    $0x00000038, SI
+	SHRL    $0x03, SI
+	ADDQ    504(SP), SI
+	CMPQ    SI, 512(SP)
+	CMOVQHI 512(SP), SI
+	MOVQ    SI, 504(SP)
+	ANDQ    $-57, DX
+	XORL    SI, SI
+	MOVQ    DX, BP
+	SHRQ    $0x10, BP
+	JMP     value_3_2
+
+last_3_2:
+	SUBL  8600(R15), DI
+	SHLXQ DI, R11, R11
+	ADDQ  DI, DX
+	JMP   value_3_2
 
 long_3_2:
 	MOVQ R11, DI
@@ -6241,9 +6531,12 @@ bad_3_2:
 	JMP  symbol_3_2
 
 escape_3_3:
-	TESTL   $0x00000100, DI
-	JNE     stop_3
-	MOVQ    SI, BP
+	SUBW    DI, DX
+	CMPL    DI, $0x0000ffff
+	JNE     last_3_3
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_3
+	MOVQ    SI, 528(SP)
 	MOVQ    504(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -6251,14 +6544,15 @@ escape_3_3:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R11
-	MOVBLZX DL, SI
+	MOVL    DX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    504(SP), SI
 	CMPQ    SI, 512(SP)
 	CMOVQHI 512(SP), SI
 	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
-	MOVQ    BP, SI
+	ANDQ    $-57, DX
+	MOVQ    528(SP), SI
 	TESTL   SI, SI
 	JEQ     long_3_3
 
@@ -6302,6 +6596,12 @@ zero_3_3:
 	SHRQ $0x10, BP
 	JMP  value_3_3
 
+last_3_3:
+	SUBL  8600(R15), DI
+	SHLXQ DI, R11, R11
+	ADDQ  DI, DX
+	JMP   value_3_3
+
 long_3_3:
 	MOVQ R11, DI
 	SHRQ $0x30, DI
@@ -6329,9 +6629,12 @@ bad_3_3:
 	JMP  symbol_3_3
 
 escape_3_4:
-	TESTL   $0x00000100, DI
-	JNE     stop_3
-	MOVQ    SI, BP
+	SUBW    DI, DX
+	CMPL    DI, $0x0000ffff
+	JNE     last_3_4
+	CMPL    SI, $0x0000ffff
+	JEQ     stop_3
+	MOVQ    SI, 528(SP)
 	MOVQ    504(SP), SI
 	MOVQ    (SI), DI
 	BSWAPQ  DI
@@ -6339,14 +6642,15 @@ escape_3_4:
 	NOTQ    SI
 	SHRXQ   SI, DI, DI
 	ORQ     DI, R11
-	MOVBLZX DL, SI
+	MOVL    DX, SI
+	ANDL    $0x00000038, SI
 	SHRL    $0x03, SI
 	ADDQ    504(SP), SI
 	CMPQ    SI, 512(SP)
 	CMOVQHI 512(SP), SI
 	MOVQ    SI, 504(SP)
-	ANDQ    $-249, DX
-	MOVQ    BP, SI
+	ANDQ    $-57, DX
+	MOVQ    528(SP), SI
 	TESTL   SI, SI
 	JEQ     long_3_4
 
@@ -6389,6 +6693,12 @@ zero_3_4:
 	MOVQ DX, BP
 	SHRQ $0x10, BP
 	JMP  value_3_4
+
+last_3_4:
+	SUBL  8600(R15), DI
+	SHLXQ DI, R11, R11
+	ADDQ  DI, DX
+	JMP   value_3_4
 
 long_3_4:
 	MOVQ R11, DI

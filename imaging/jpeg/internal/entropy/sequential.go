@@ -35,7 +35,7 @@ func (s *stream) run(l *layout, n int) {
 
 			e := b.dc.entry[buf>>(64-codeBits)]
 			diff := int32(e) >> 16
-			if e&escape != 0 {
+			if e&escape == escape {
 				var length, size uint
 				length, size, buf = b.dc.symbol(e, buf)
 				s.bad = s.bad || length == badLength
@@ -87,14 +87,20 @@ func (s *stream) run(l *layout, n int) {
 				continue
 
 			special:
-				if e&escape == 0 {
+				if e&escape != escape {
 					used += uint(e & 63)
-					if k < acEnd {
+					switch {
+					case k < acEnd:
 						blk[final] = int16(e >> 16)
+					case k >= acLast+63:
+						used -= uint(b.ac.last & 63)
+						blk[final] = int16(e >> 16)
+					case k > acLast:
+						blk[order[k-acLast]&63] = int16(e >> 16)
 					}
 					break
 				}
-				k -= acEscape
+				k -= escape >> 8
 				p += int(used >> 3)
 				used &= 7
 				buf = binary.BigEndian.Uint64(data[p:]) << used

@@ -105,19 +105,24 @@ func (t *symbolTable) symbol(x uint64) (length uint, symbol uint) {
 const codeBits = 11
 
 // codeTable decodes the coefficients of sequential scans, the code and the value
-// behind it in one look-up. An entry is
+// behind it in one look-up, and the end of the block with it where that is the next
+// code. An entry is
 //
-//	bits 0-6    how many bits code and value take together
-//	bit 7       set of an escape
+//	bits 0-7    how many bits that takes together
 //	bits 8-15   by how much the zigzag index advances
 //	bits 16-31  the value
 //
-// The end of the block advances by acEnd and has value 0. DC coefficients, whose
-// value is a difference, advance by dcDone. An escape stands where the code is too
-// long, or its value is not in the bits looked up. In place of the value it then has
-// the symbol and, in the upper byte, the code's length, or 0; it advances by
-// acEscape. So one comparison, index >= 63, catches the last coefficient, the end of
-// the block, a run beyond the block, and escapes.
+// The end of the block by itself advances by acEnd and has value 0; together with
+// the last coefficient before it, by acLast and what that advances. DC coefficients,
+// whose value is a difference, advance by dcDone. So one comparison, index >= 63,
+// catches the last coefficient, the end of the block and a run beyond it.
+//
+// An escape stands where the code is too long, or its value is not in the bits looked
+// up. It has escape in bits 0 to 15; in place of the value it then has the symbol
+// and, in the upper byte, the code's length, or 0. An index to which it is added
+// leaves 8 bits, and so does one to which acLast is added that is then 63: a block's
+// last coefficient has no end of the block behind it, and what looked like one is
+// the next block's. So one carry catches both.
 //
 // Symbols that end the block are 0 in symbols: libjpeg takes all that have size 0
 // for that, but for the run of 16 zeros.
@@ -126,13 +131,16 @@ type codeTable struct {
 	long
 	// By how much a symbol without a run advances, and symbol 0.
 	base, zero uint32
+	// What an entry with the end of the block has more than one without: acLast,
+	// and in the lower byte the bits of the end's code.
+	last uint32
 }
 
 const (
-	escape   = 1 << 7
-	acEscape = 64
-	acEnd    = 128
-	dcDone   = 191
+	dcDone = 100
+	acEnd  = 129
+	acLast = 256 - 63
+	escape = 1<<16 - 1
 )
 
 func (t *codeTable) build(def []byte, dc bool) bool {
@@ -151,6 +159,11 @@ func (t *codeTable) build(def []byte, dc bool) bool {
 			t.symbols[i] = 0
 		}
 	}
+	end, endBits := t.end(def)
+	t.last = acLast<<8 | uint32(endBits)
+	if dc {
+		endBits = codeBits
+	}
 	at, k := 0, 0
 	for l := 1; l <= codeBits; l++ {
 		for range def[l-1] {
@@ -164,28 +177,53 @@ func (t *codeTable) build(def []byte, dc bool) bool {
 			case rs == 0:
 				fill(to, t.zero<<8|uint32(l))
 			case l+s > codeBits:
-				fill(to, uint32(l)<<24|uint32(rs)<<16|acEscape<<8|escape)
+				fill(to, uint32(l)<<24|uint32(rs)<<16|escape)
 			default:
 				e := advance<<8 | uint32(l+s)
 				if s == 0 {
 					fill(to, e)
 					break
 				}
-				// Values with a leading 0 are negative.
+				// Of each value's entries, those that go on with the end.
 				each, half := len(to)>>s, 1<<(s-1)
-				for v := 1 - 1<<s; v <= -half; v++ {
-					fill(to[:each], uint32(v)<<16|e)
-					to = to[each:]
+				rest := codeBits - l - s
+				from, n := 0, 0
+				if rest >= endBits {
+					from, n = int(end)<<(rest-endBits), 1<<(rest-endBits)
 				}
-				for v := half; v < 2*half; v++ {
-					fill(to[:each], uint32(v)<<16|e)
-					to = to[each:]
+				// Values with a leading 0 are negative.
+				v := 1 - 1<<s
+				for ; len(to) > 0; to = to[each:] {
+					if v == 1-half {
+						v = half
+					}
+					e := uint32(v)<<16 | e
+					fill(to[:each], e)
+					fill(to[from:from+n], e+t.last)
+					v++
 				}
 			}
 		}
 	}
-	fill(t.entry[at:], acEscape<<8|escape)
+	fill(t.entry[at:], escape)
 	return true
+}
+
+// end returns the shortest code that ends the block, and how many bits it has: more
+// than codeBits if there is none.
+func (t *codeTable) end(def []byte) (code uint32, length int) {
+	k := 0
+	for l := 1; l <= codeBits; l++ {
+		for range def[l-1] {
+			if t.symbols[k] == 0 {
+				return code, l
+			}
+			code++
+			k++
+		}
+		code <<= 1
+	}
+	return 0, codeBits + 1
 }
 
 // symbol resolves the escape e: it returns the length and the symbol of the code at
@@ -204,10 +242,6 @@ func buildDC(t *codeTable, def []byte) bool { return t.build(def, true) }
 func buildAC(t *codeTable, def []byte) bool { return t.build(def, false) }
 
 func fill(to []uint32, v uint32) {
-	if len(to) == 1 {
-		to[0] = v
-		return
-	}
 	for i := range to {
 		to[i] = v
 	}
