@@ -39,8 +39,9 @@ const (
 	// Keep makes the pixels that libjpeg would show, and gives the *DamagedError
 	// with them.
 	Keep
-	// AsPillow is what Pillow does by default: a file that ends early is refused, of
-	// other damage the pixels that libjpeg would show are made, and no error.
+	// AsPillow is what Pillow does by default: a file whose image data end early is
+	// refused, and so is one in which libjpeg gives up at what follows them; of other
+	// damage the pixels that libjpeg would show are made, and no error.
 	AsPillow
 )
 
@@ -294,26 +295,51 @@ func (d *source) End(i int, err error) {
 	d.done(s, err)
 }
 
-const insideSegment = "a marker segment between scans"
+const insideSegment = "a marker segment"
 
-// damage returns the error for the damage that was met.
+// damage returns the error for the damage that was met, as the policy has it.
 func (s *slot) damage() error {
 	f := &s.entropy.Faults
-	if f.Count == 0 || s.job.Damaged == AsPillow && !f.Has(entropy.Ended) {
+	switch {
+	case f.Count == 0:
 		return nil
+	case s.job.Damaged != AsPillow:
+		return damaged(&s.entropy, f.First)
+	case f.Has(entropy.Ended):
+		return damaged(&s.entropy, f.Of(entropy.Ended))
+	case f.Has(entropy.Behind):
+		return damaged(&s.entropy, f.Of(entropy.Behind))
 	}
-	e := &DamagedError{Count: f.Count, Row: -1}
-	if f.First.Row >= 0 {
-		e.Row = f.First.Row * 8 * s.entropy.Frame.MaxV
+	return nil
+}
+
+// damaged is the error for the damage that was met in a file, of which first is to be
+// told.
+func damaged(d *entropy.Decoder, first entropy.Fault) *DamagedError {
+	e := &DamagedError{Count: d.Count, Row: -1, Err: fault.Malformed("jpeg", first.Offset, first.Kind.String())}
+	where := ""
+	switch {
+	case first.Kind != entropy.Ended && first.Kind != entropy.Endless:
+	case d.Inside:
+		where = insideSegment
+	case first.Kind == entropy.Ended:
+		where = "the image data"
+	default:
+		where = "what follows the image data: its end marker is missing"
 	}
-	if f.First.Kind == entropy.Ended || s.job.Damaged == AsPillow {
-		where := "the image data"
-		if s.entropy.Inside {
-			where = insideSegment
+	if where != "" {
+		e.Err = fault.Truncated("jpeg", where, len(d.Data))
+	}
+	if d.Row < 0 {
+		return e
+	}
+	f := &d.Frame
+	e.Row = d.Row * 8 * f.MaxV
+	for _, c := range f.Component[:f.N] {
+		if e.Row > 0 && c.V < f.MaxV { // the row above is between two of this component
+			e.Row--
+			break
 		}
-		e.Err = fault.Truncated("jpeg", where, len(s.job.Data))
-	} else {
-		e.Err = fault.Malformed("jpeg", f.First.Offset, f.First.Kind.String())
 	}
 	return e
 }

@@ -28,8 +28,10 @@ var (
 type DamagedError struct {
 	// Count is how many places of damage were met.
 	Count int
-	// Row is the first row of the stored image, at full size, that may look
-	// wrong; -1 if none, or all may.
+	// Row is the first row of the stored image, at full size, that suffers from the
+	// damage where it was met: -1 if none does. Rows above it are sound where the file
+	// ends early; otherwise, the last ones may be wrong too, since spoilt bits that are
+	// codes all the same go unnoticed. In a file of several scans all rows suffer.
 	Row int
 	// Err is the first damage.
 	Err error

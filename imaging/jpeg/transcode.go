@@ -174,19 +174,8 @@ func (t *Transcoder) decode(data []byte, compare bool) error {
 	if t.err != nil {
 		return t.err
 	}
-	if f := &e.Faults; f.Count > 0 {
-		d := &DamagedError{Count: f.Count, Row: -1, Err: fault.Malformed("jpeg", f.First.Offset, f.First.String())}
-		if f.First.Row >= 0 {
-			d.Row = f.First.Row * 8 * e.Frame.MaxV
-		}
-		if f.First.Kind == entropy.Ended {
-			where := "the image data"
-			if e.Inside {
-				where = insideSegment
-			}
-			d.Err = fault.Truncated("jpeg", where, len(data))
-		}
-		return d
+	if e.Count > 0 {
+		return damaged(e, e.First)
 	}
 	return nil
 }

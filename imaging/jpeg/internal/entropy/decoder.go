@@ -164,8 +164,7 @@ func (d *Decoder) more(t *strand, g *Group, file int) (bool, error) {
 		}
 		_, high := d.mcus()
 		if t.row == high {
-			t.end()
-			d.trailer()
+			d.finish(t)
 		}
 		d.strip.Window = blocks.Window{X0: d.window.X0, X1: d.window.X1, Y0: row, Y1: row + 1}
 		if err := g.source.Strip(file, &d.strip); err != nil {
@@ -191,8 +190,7 @@ func (d *Decoder) stop(row int) int {
 func (d *Decoder) deliver(t *strand, g *Group, file int) error {
 	_, high := d.mcus()
 	if t.row+1 == high && t.column == t.wide {
-		t.end()
-		d.trailer()
+		d.finish(t)
 	}
 	if d.Count > 0 || !t.arrived() {
 		return ErrSeek
@@ -264,15 +262,24 @@ func (d *Decoder) table(class int, slot uint8, standard bool) ([]byte, error) {
 	return nil, d.malformed(d.pos, fmt.Sprintf("Huffman table %d is missing", slot))
 }
 
-// trailer reads what is behind the last scan.
-func (d *Decoder) trailer() {
+// finish ends the only scan, and reads what is behind it.
+func (d *Decoder) finish(t *strand) {
+	// Libjpeg reads 8 bytes ahead in the scan.
+	ahead := t.rest() < 8
+	t.end()
 	if d.marker == mEOI && !d.ended {
 		return
 	}
-	if more, err := d.nextScan(); more || err != nil {
-		d.note(Extraneous, d.pos, -1)
-	} else if d.ended {
-		d.note(Ended, len(d.Data), -1)
+	k := Endless
+	if d.ended && ahead {
+		k = Ended
+	}
+	more, err := d.nextScan()
+	switch {
+	case more, err != nil, d.Inside && !d.skipped:
+		d.note(Behind, d.pos, -1)
+	case d.ended:
+		d.note(k, len(d.Data), -1)
 	}
 }
 
@@ -316,11 +323,11 @@ func (d *Decoder) whole(w blocks.Window) error {
 		}
 	}
 	if d.ended && !d.Has(Ended) {
-		d.note(Ended, len(d.Data), -1)
+		d.note(Ended, len(d.Data), 0)
 	}
 	for c := range d.Frame.N {
 		if !d.component[c].latched {
-			d.note(Missing, len(d.Data), -1)
+			d.note(Missing, len(d.Data), 0)
 		}
 	}
 	if !d.Raw {

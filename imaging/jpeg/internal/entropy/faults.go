@@ -25,6 +25,13 @@ const (
 	Progression
 	// Missing: a component has no scan.
 	Missing
+	// Endless: the image data are there, but no end marker is. Where there are several
+	// scans it is Ended, for there might have been more of them.
+	Endless
+	// Behind: libjpeg gives up at what follows the last scan. Its callers have the
+	// pixels by then; Pillow throws them away.
+	Behind
+	kindsEnd
 )
 
 var kinds = [...]string{
@@ -35,6 +42,8 @@ var kinds = [...]string{
 	Extraneous:  "there are bytes that belong to nothing",
 	Progression: "a progressive scan does not continue the one before",
 	Missing:     "a component has no data",
+	Endless:     "the end marker is missing",
+	Behind:      "what follows the image data makes no sense",
 }
 
 func (k Kind) String() string { return kinds[k] }
@@ -54,19 +63,32 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s (at byte %d, row %d of MCUs)", f.Kind, f.Offset, f.Row)
 }
 
-// Faults counts the damage met in a file, and keeps the first.
+// Faults counts the damage met in a file, and keeps the first, also of each kind.
 type Faults struct {
 	First Fault
 	Count int
-	kinds uint16 // a bit each
+	// Row is the first row of MCUs of the image that may suffer from any of it, or -1.
+	Row int
+
+	kinds  uint16 // a bit each
+	offset [kindsEnd]int
 }
 
 // Has tells whether there was damage of kind k.
 func (f *Faults) Has(k Kind) bool { return f.kinds>>k&1 != 0 }
 
+// Of returns where the first damage of kind k is.
+func (f *Faults) Of(k Kind) Fault { return Fault{k, f.offset[k], f.Row} }
+
 func (f *Faults) note(k Kind, offset, row int) {
 	if f.Count == 0 {
-		f.First = Fault{k, offset, row}
+		f.First, f.Row = Fault{k, offset, row}, row
+	}
+	if f.Row < 0 || row >= 0 && row < f.Row {
+		f.Row = row
+	}
+	if !f.Has(k) {
+		f.offset[k] = offset
 	}
 	f.Count++
 	f.kinds |= 1 << k

@@ -65,6 +65,7 @@ type component struct {
 	id, quant  uint8
 	latched    bool // its quantisation table is the frame's
 	wide, high int  // blocks that are not all padding
+	v          int  // the vertical factor as it stands in the file
 }
 
 // scan is a scan header.
@@ -90,6 +91,8 @@ type File struct {
 	Restart int
 	// Inside says that the file ended inside a marker segment.
 	Inside bool
+	// skipped says that it was one which libjpeg skips.
+	skipped bool
 	Faults
 
 	framed    bool
@@ -223,14 +226,14 @@ func (f *File) nextScan() (bool, error) {
 		f.marker = 0
 		rest := f.Data[f.pos:]
 		if len(rest) < 2 {
-			return f.cut()
+			return f.cut(m)
 		}
 		n := int(binary.BigEndian.Uint16(rest))
 		if n < 2 {
 			return false, f.malformed(at, "a marker segment is shorter than its own length")
 		}
 		if n > len(rest) {
-			return f.cut()
+			return f.cut(m)
 		}
 		payload := rest[2:n]
 		f.pos += n
@@ -264,8 +267,9 @@ func (f *File) nextScan() (bool, error) {
 	}
 }
 
-// cut ends the markers where the file ends inside of one.
-func (f *File) cut() (bool, error) {
+// cut ends the markers where the file ends inside the segment of one.
+func (f *File) cut(m byte) (bool, error) {
+	f.skipped = m == mDNL || m == mCOM || m >= mAPP0 && m <= mAPP15
 	f.pos, f.marker, f.ended, f.Inside = len(f.Data), mEOI, true, true
 	return false, nil
 }
@@ -375,7 +379,7 @@ func (f *File) sof(at int, m byte, payload []byte) error {
 			// An MCU of one component is one block, whatever its factors.
 			h, v = 1, 1
 		}
-		f.component[c] = component{id: b[0], quant: b[2]}
+		f.component[c] = component{id: b[0], quant: b[2], v: int(b[1] & 15)}
 		fr.Component[c] = blocks.Component{H: h, V: v}
 		fr.MaxH, fr.MaxV = max(fr.MaxH, h), max(fr.MaxV, v)
 	}

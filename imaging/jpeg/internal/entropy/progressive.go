@@ -25,11 +25,11 @@ func (d *Decoder) progressive() error {
 			}
 		}
 		if !dc && bits[0] < 0 {
-			d.note(Progression, d.pos, -1)
+			d.note(Progression, d.pos, 0)
 		}
 		for k := sc.ss; k <= sc.se; k++ {
 			if sc.ah != max(int(bits[k]), 0) {
-				d.note(Progression, d.pos, -1)
+				d.note(Progression, d.pos, 0)
 			}
 			bits[k] = int8(sc.al)
 		}
@@ -79,7 +79,7 @@ func (d *Decoder) progressive() error {
 	for row := range y {
 		t.row = row
 		if sc.n == 1 {
-			t.row = row / d.Frame.Component[sc.component[0]].V
+			t.row = row / d.component[sc.component[0]].v
 		}
 		t.place(&d.strip, row)
 		t.lay.slot[0].last = d.last[sc.component[0]] // of scans of AC

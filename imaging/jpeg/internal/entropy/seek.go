@@ -95,8 +95,7 @@ func (d *Decoder) explore(t *strand) (bool, error) {
 			t.row, t.column = t.row+1, 0
 		}
 		if t.row == v.seek.high {
-			t.end()
-			d.trailer()
+			d.finish(t)
 		} else if d.Count == 0 && t.column%v.step == 0 {
 			if err := v.note(t); err != nil {
 				return false, err

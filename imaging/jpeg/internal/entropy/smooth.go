@@ -74,10 +74,19 @@ func (d *Decoder) Unfinished() bool {
 func (d *Decoder) smoothPlane(c int) {
 	p, f := &d.strip.Plane[c], &d.Frame.Component[c]
 	wide, high := d.component[c].wide, d.component[c].high
+	// Libjpeg's rows of MCUs: where there is only one component, its factor counts here.
+	v := d.component[c].v
 	_, mcus := d.Frame.MCUs()
+	if d.Frame.N == 1 {
+		mcus = (high + v - 1) / v
+	}
 	d.dc = d.dc[:0]
-	for at := range p.Stride * mcus * f.V {
-		d.dc = append(d.dc, p.Coef[64*at])
+	for at := range p.Stride * mcus * v {
+		if 64*at < len(p.Coef) {
+			d.dc = append(d.dc, p.Coef[64*at])
+		} else {
+			d.dc = append(d.dc, 0)
+		}
 	}
 	var row, window [5][5]int32
 	for y := range mcus {
@@ -92,15 +101,15 @@ func (d *Decoder) smoothPlane(c int) {
 		for _, b := range bits[1:smoothed] {
 			dcOnly = dcOnly && b == -1
 		}
-		rows := f.V
-		if y == mcus-1 && high%f.V != 0 {
-			rows = high % f.V
+		rows := v
+		if y == mcus-1 && high%v != 0 {
+			rows = high % v
 		}
 		for r := range rows {
 			// Libjpeg-turbo counts the rows so, and by that finds which have
-			// neighbours; where rows is less than f.V they are not the image's.
+			// neighbours; where rows is less than v they are not the image's.
 			i, of := y*rows+r, rows*mcus
-			at := y*f.V + r
+			at := y*v + r
 			near := [5]int{2: at}
 			near[1], near[3] = at, at
 			if i > 0 {
@@ -118,10 +127,10 @@ func (d *Decoder) smoothPlane(c int) {
 				near[4] = at + 2
 			}
 			for x := range wide {
-				for v, n := range near {
+				for i, n := range near {
 					for h := range 5 {
 						column := min(max(x+h-2, 0), wide-1)
-						row[v][h] = int32(d.dc[n*p.Stride+column])
+						row[i][h] = int32(d.dc[n*p.Stride+column])
 					}
 				}
 				window = row

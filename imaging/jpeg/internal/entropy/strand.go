@@ -163,7 +163,7 @@ func (t *strand) decode(stop int) {
 func (t *strand) check() bool {
 	if t.s.bad {
 		t.s.bad = false
-		t.d.note(BadCode, t.offset(), t.row)
+		t.note(BadCode, t.offset())
 	}
 	if !t.s.over() {
 		return true
@@ -173,20 +173,30 @@ func (t *strand) check() bool {
 	if t.ended {
 		k = Ended
 	}
-	t.d.note(k, t.offset(), t.row)
+	t.note(k, t.offset())
 	return false
+}
+
+// note notes damage in the row. Where there are several scans, of which the later ones
+// are of all rows, these suffer too.
+func (t *strand) note(k Kind, offset int) {
+	row := t.row
+	if t.d.several {
+		row = 0
+	}
+	t.d.note(k, offset, row)
 }
 
 // restart goes to the next segment as libjpeg does: if the marker that ended this
 // one is not the one expected, it is passed over, or left for a later restart.
 func (t *strand) restart() {
 	if t.rest() > 0 {
-		t.d.note(Extraneous, t.offset(), t.row)
+		t.note(Extraneous, t.offset())
 	}
 	if want := byte(mRST0 + t.number); t.marker == want {
 		t.marker = 0
 	} else {
-		t.d.note(Lost, t.pos, t.row)
+		t.note(Lost, t.pos)
 		for t.resync(want) {
 			t.d.pos = t.pos
 			t.d.nextMarker()

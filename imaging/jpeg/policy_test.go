@@ -1,0 +1,148 @@
+package jpeg
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"shardify/imaging/internal/raster"
+)
+
+// judge decodes a file under every policy. It returns what Pillow would say of it by default
+// (AsPillow), and with LOAD_TRUNCATED_IMAGES (Keep), "error" for any error, and the damage
+// that Keep tells.
+func judge(t *testing.T, d *Decoder, data []byte) (byDefault, truncated string, damage *DamagedError) {
+	t.Helper()
+	var m raster.Image
+	byDefault, truncated = "error", "error"
+	o := Options{MaxPixels: 1 << 24, Damaged: AsPillow}
+	asPillow := d.Decode(data, &m, o)
+	if asPillow == nil {
+		byDefault = sum(&m)
+	}
+	o.Damaged = Keep
+	kept := d.Decode(data, &m, o)
+	if kept == nil || errors.As(kept, &damage) {
+		truncated = sum(&m)
+	}
+	o.Damaged = Refuse
+	refused := d.Decode(data, &m, o)
+	var other *DamagedError
+	switch {
+	case (refused == nil) != (kept == nil):
+		t.Errorf("under Refuse %v, under Keep %v", refused, kept)
+	case damage != nil && errors.As(refused, &other) && other.Err.Error() != damage.Err.Error():
+		t.Errorf("under Refuse %v, under Keep %v", refused, kept)
+	case kept == nil && asPillow != nil:
+		t.Errorf("under AsPillow %v, under Keep nothing", asPillow)
+	}
+	return byDefault, truncated, damage
+}
+
+// Damaged photographs, and Go's test files as they are and damaged, show under AsPillow
+// what Pillow shows, or give an error where it does; under Keep what it shows with
+// LOAD_TRUNCATED_IMAGES. What the error says of the place is so: it is not before the
+// damage, and where the file only ends early, rows above it are sound.
+func TestPolicies(t *testing.T) {
+	p := newPython(t, policies)
+	r := rand.New(rand.NewPCG(31, 32))
+	var d Decoder
+	file := filepath.Join(t.TempDir(), "damaged.jpg")
+	counts := map[string]int{}
+	check := func(name string, good, bad []byte) {
+		if bytes.Contains(bad, []byte{0xff, 0xff, 0}) {
+			return // see Equality
+		}
+		if err := os.WriteFile(file, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		byDefault, truncated, damage := judge(t, &d, bad)
+		want := p.file(t, file)
+		if strings.HasPrefix(want, "error") {
+			want = "error"
+		}
+		if byDefault != want {
+			keep(t, bad)
+			t.Errorf("%s: AsPillow %s; Pillow %s", name, byDefault, want)
+		}
+		counts["by default "+strings.Fields(want)[0][:1]]++
+		if want = p.line(t); strings.HasPrefix(want, "error") {
+			want = "error"
+		}
+		inside := damage != nil && strings.Contains(damage.Error(), insideSegment) // see Equality
+		if truncated != want && !inside {
+			keep(t, bad)
+			t.Errorf("%s: Keep %s; Pillow %s", name, truncated, want)
+		}
+		if damage == nil {
+			counts["no damage met"]++
+			return
+		}
+		counts["damage met"]++
+		same := 0
+		for same < len(bad) && bad[same] == good[same] {
+			same++
+		}
+		var f *FormatError
+		if errors.As(damage.Err, &f) && int(f.Offset) < same-1 {
+			t.Errorf("%s: %v, but the damage is behind byte %d", name, damage, same)
+		}
+		if same == len(bad) && damage.Row > 0 {
+			var was, is raster.Image
+			if err := d.Decode(good, &was, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Decode(bad, &is, Options{Damaged: Keep}); err == nil {
+				t.Fatal("now there is no error")
+			}
+			if n := damage.Row * is.Stride; !bytes.Equal(was.Pix[:n], is.Pix[:n]) {
+				t.Errorf("%s: a row before %d differs", name, damage.Row)
+			}
+			if h, err := ReadHeader(good); err == nil && damage.Row+8*4 < h.Height && bytes.Equal(was.Pix, is.Pix) {
+				t.Errorf("%s: no row differs", name)
+			}
+			counts["rows compared"]++
+		}
+	}
+	stride := 6
+	if testing.Short() {
+		stride = 50
+	}
+	for i, name := range photographs(t) {
+		if i%stride != 0 {
+			continue
+		}
+		good, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 6 {
+			check(filepath.Base(name), good, damage(r, good))
+		}
+	}
+	names, err := filepath.Glob(filepath.Join(runtime.GOROOT(), "src/image/testdata/*.jpeg"))
+	if err != nil || len(names) < 20 {
+		t.Errorf("Go's test files are not there: %d, %v", len(names), err)
+	}
+	for _, name := range names {
+		good, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(filepath.Base(name), good, good)
+		for range 6 {
+			check(filepath.Base(name), good, damage(r, good))
+		}
+	}
+	t.Log(counts)
+	for _, kind := range []string{"no damage met", "damage met", "by default e", "rows compared"} {
+		if counts[kind] < 10 {
+			t.Errorf("%s: %d files", kind, counts[kind])
+		}
+	}
+}
