@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"shardify/dataset"
+	"shardify/imaging/transform"
 	"shardify/shard/compress"
 )
 
@@ -58,6 +59,7 @@ type lookahead struct {
 	entries []int64
 	missing []int32
 	free    [][]spot
+	recipe  transform.Recipe
 }
 
 // lookedAt is a batch that has been looked at, and where its samples lie.
@@ -73,13 +75,21 @@ type wants struct {
 	rows *rows
 	uses []int32 // of each row
 	span []*span // in which the row is, or nil
-	all  int     // the sum of uses
+	// alone says that not all of the row need be read, so that no span should have it;
+	// nil for none.
+	alone []bool
+	all   int // the sum of uses
 }
 
 // bytes is the memory that wants take.
 func (w *wants) bytes() int64 { return w.rows.bytes() + wantBytes*int64(len(w.uses)) }
 
-const wantBytes = 12 // for each row
+const wantBytes = 13 // for each row
+
+// open says that a row is wanted and has no span yet.
+func (w *wants) open(row int32) bool {
+	return w.uses[row] > 0 && w.span[row] == nil && (w.alone == nil || !w.alone[row])
+}
 
 // span is neighbouring samples of a shard that are read together.
 type span struct {
@@ -351,7 +361,7 @@ func (a *lookahead) fill() {
 	for ; a.at < len(a.looked); a.at, a.entry = a.at+1, 0 {
 		for b := &a.looked[a.at]; a.entry < len(b.places); a.entry++ {
 			p := b.places[a.entry]
-			if w := a.shards[p.shard]; w.span[p.row] == nil && !a.send(w, p) {
+			if w := a.shards[p.shard]; w.open(p.row) && !a.send(w, p) {
 				return
 			}
 		}
@@ -390,10 +400,20 @@ func (a *lookahead) look(number int64) bool {
 		}
 		return false
 	}
-	for _, p := range places {
+	canvas := a.reader.canvas(plan)
+	for i, p := range places {
 		w := a.shards[p.shard]
 		w.uses[p.row]++
 		w.all++
+		if a.reader.partGain > 0 {
+			n, copies := plan.number(a.entries[i])
+			if _, ok := a.crop(&a.recipe, &canvas, w.rows, int64(p.row), n, copies); ok {
+				if w.alone == nil {
+					w.alone = make([]bool, len(w.uses))
+				}
+				w.alone[p.row] = true
+			}
+		}
 	}
 	a.looked = append(a.looked, lookedAt{number, places})
 	a.samples += len(places)
@@ -434,7 +454,7 @@ func (a *lookahead) send(w *wants, p spot) bool {
 	s.lease.block, s.lease.ahead = b, true
 	s.lease.users.Store(2) // this goroutine and a fetcher
 	for row := from; row <= to; row++ {
-		if w.uses[row] > 0 && w.span[row] == nil {
+		if w.open(row) {
 			if _, _, ok := w.rows.extent(row); ok {
 				w.span[row] = s
 				s.rows = append(s.rows, row)
@@ -467,7 +487,7 @@ func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
 		if s < last || s-last > gap || e-start > runSize {
 			break
 		}
-		if ok && w.uses[i] > 0 && w.span[i] == nil {
+		if ok && w.open(i) {
 			to, last = i, e
 		}
 	}
@@ -479,7 +499,7 @@ func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
 		if e > first || first-e > gap || end-s > runSize {
 			break
 		}
-		if ok && w.uses[i] > 0 && w.span[i] == nil {
+		if ok && w.open(i) {
 			from, first = i, s
 		}
 	}
@@ -487,7 +507,7 @@ func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
 		part := func(at int64) int64 { return (at - first) * parts / (last - first) }
 		of := part(start)
 		for i := from; i < row; i++ {
-			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && w.uses[i] > 0 && w.span[i] == nil {
+			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && w.open(i) {
 				from = i
 				break
 			} else if i == row-1 {
@@ -495,7 +515,7 @@ func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
 			}
 		}
 		for i := to; i > row; i-- {
-			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && w.uses[i] > 0 && w.span[i] == nil {
+			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && w.open(i) {
 				to = i
 				break
 			} else if i == row+1 {

@@ -165,7 +165,11 @@ func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := w.standInPicture(j, i, n, data); err != nil {
+		var of dims
+		if r.dims != nil {
+			of = r.dims[row]
+		}
+		if err := w.standInPicture(j, i, n, data, of, w.standInPoints(s, r, row, data)); err != nil {
 			if w.ctx.Err() != nil {
 				return nil, err
 			}

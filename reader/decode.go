@@ -216,8 +216,9 @@ func (w *worker) land(f *flight, end func(*picture) error) {
 	}
 	w.picture = &f.picture
 	err := guarded(end, &f.picture)
-	w.countPoints(&f.picture)
-	if err != nil {
+	if err != nil && f.picture.gap != (jpeg.Gap{}) {
+		err = w.makeAgain(f, err)
+	} else if w.countPoints(&f.picture); err != nil {
 		err = j.imageError(i, err)
 	}
 	f.busy = false
@@ -379,6 +380,12 @@ func (w *worker) image(f *flight) (together bool, err error) {
 	if x.offset == absent {
 		return false, j.sampleError(i, "", -1, errNoImage)
 	}
+	if w.reader.points && j.parts[i].gap != (jpeg.Gap{}) {
+		if together, err = w.drawPart(f); err == nil {
+			return together, nil
+		}
+		return w.drawAgain(f, err)
+	}
 	file, err := w.whole(j, i, imageNames[x.name], x)
 	if err != nil {
 		return false, err
@@ -408,15 +415,26 @@ func (w *worker) draw(f *flight, file []byte) (together bool, err error) {
 	defer guard(&err)
 	j, p := f.job, &f.picture
 	info, err := w.imager.draw(p, &j.canvas, j.picture(f.slot), file, w.random(j.samples[f.slot], j.copies[f.slot]))
+	if err == nil {
+		err = j.images[f.slot].dims.check(info.Width, info.Height)
+	}
 	if err != nil {
 		return false, err
 	}
 	if info.Format == imaging.JPEG {
 		p.points = w.pointsFor(j, f.slot, file)
 	}
+	return w.drawn(f, info, file)
+}
+
+// drawn makes a picture that is drawn unless it should be decoded together with others.
+func (w *worker) drawn(f *flight, info imaging.Info, file []byte) (together bool, err error) {
+	p := &f.picture
 	if info.Format != imaging.JPEG || info.Coding == "progressive" || !p.head.Whole && p.head.Width*p.head.Height > largeHead {
 		err := w.decodeAlone(p, info, file)
-		w.countPoints(p)
+		if err == nil || p.gap == (jpeg.Gap{}) {
+			w.countPoints(p)
+		}
 		return false, err
 	}
 	w.imager.prepare(p, file)
@@ -431,23 +449,41 @@ func (j *job) picture(i int) []byte {
 
 // random is where all comes from that is random in the picture of sample n. Copies of a
 // sample in one epoch differ.
-func (w *worker) random(n, copies int64) augment.Rand {
-	seed := w.plan.order.Seed
+func (p *pass) random(n, copies int64) augment.Rand {
+	seed := p.plan.order.Seed
 	if copies > 0 {
 		seed = hashKey(seed, purposeCopy, uint64(copies))
 	}
-	return augment.NewRand(seed, uint64(w.plan.epoch), uint64(n))
+	return augment.NewRand(seed, uint64(p.plan.epoch), uint64(n))
+}
+
+// check compares the dimensions that the index has of an image, by which its crop may have
+// been drawn before it was read, with those in its file.
+func (d dims) check(width, height int) error {
+	if d == (dims{}) || int64(d.width) == int64(width) && int64(d.height) == int64(height) {
+		return nil
+	}
+	return fmt.Errorf("its header says %d x %d pixels, and the index %d x %d: the index is not that of this file", width, height, d.width, d.height)
 }
 
 // standInPicture makes the picture of sample n in slot i, where it stands in for another.
-func (w *worker) standInPicture(j *job, i int, n int64, file []byte) (err error) {
+func (w *worker) standInPicture(j *job, i int, n int64, file []byte, of dims, points []byte) (err error) {
 	defer guard(&err)
-	w.picture = &w.apart
-	info, err := w.imager.draw(w.picture, &j.canvas, j.picture(i), file, w.random(n, 0))
+	p := &w.apart
+	w.picture = p
+	info, err := w.imager.draw(p, &j.canvas, j.picture(i), file, w.random(n, 0))
+	if err == nil {
+		err = of.check(info.Width, info.Height)
+	}
 	if err != nil {
 		return err
 	}
-	return w.decodeAlone(w.picture, info, file)
+	if info.Format == imaging.JPEG {
+		p.points = points
+	}
+	err = w.decodeAlone(p, info, file)
+	w.countPoints(p)
+	return err
 }
 
 // guard, deferred, makes an error of a panic. Decoders see hostile bytes: one that gives

@@ -79,7 +79,10 @@ func (p *pass) nextRead() (*read, *span) {
 
 // read does one read. Its error is that the pass is over.
 func (p *pass) read(r *read) error {
-	err := p.load(r)
+	var err error
+	if !r.pieces[0].part || !p.readPart(r) {
+		err = p.load(r)
+	}
 	var apart []error
 	if damaged(err) && r.stream != pointsStream {
 		apart = p.apart(r)

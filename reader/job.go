@@ -38,6 +38,8 @@ type job struct {
 	images []extent
 	points []extent
 	fields []extent
+	// parts says what of an image's file is wanted, and there (under Reader.points).
+	parts []excerpt
 	// labelsAt is the place of the labels in the slab; tensors are what the batch
 	// shows, made by collate.
 	blended  Blend // where batches are blended
@@ -92,6 +94,7 @@ type extent struct {
 	offset, size int64
 	crc          uint32
 	name         uint8
+	dims         dims // of an image, as the index has them
 	// at is the field's place in the slab.
 	at int64
 	// data are its bytes where they are not in the slab; under parse those of the whole
@@ -110,6 +113,7 @@ type piece struct {
 	row           int32
 	offset, size  int64
 	span          *span // that has it; nil: it is read alone
+	part          bool  // not all of it need be read; see excerpt
 }
 
 const (
@@ -192,6 +196,8 @@ func (j *job) reset(number int64, n int, names []string, image bool) {
 	if j.pass.reader.points {
 		j.points = sized(j.points, n)
 		clear(j.points)
+		j.parts = sized(j.parts, n)
+		clear(j.parts)
 	}
 	j.empty = sized(j.empty, n)
 	j.pieces, j.reads, j.leases = slices.Grow(j.pieces[:0], n*(len(names)+1)), j.reads[:0], j.leases[:0]

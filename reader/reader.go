@@ -43,9 +43,11 @@ type Reader struct {
 	// sequential: shards can only be read from front to back; frames: what lies in a
 	// frame of theirs is decompressed together.
 	sequential, frames bool
-	// points: seek points of images are read with them.
-	points bool
-	shared *compress.Frames // where frames is set
+	// points: seek points of images are read with them; onlyParts: only those of which not
+	// all is read. That is done where it saves partGain bytes; 0 is never.
+	points, onlyParts bool
+	partGain          int64
+	shared            *compress.Frames // where frames is set
 	// canvases are Config.Transform's and Config.Tensors': one, or one for each bucket.
 	canvases  []canvas
 	poolBytes int64
@@ -275,7 +277,7 @@ func (r *Reader) divideMemory() error {
 	if r.ahead.bytes > 0 {
 		rows += r.split.Samples * wantBytes
 	}
-	if r.points = r.usesSeek(); r.points {
+	if r.chooseSeek(); r.points {
 		rows += 8 * r.split.Samples
 	}
 	whole := rows

@@ -12,7 +12,7 @@ import (
 )
 
 // rows is the index of a shard as the reader needs it: packed arrays instead of a
-// struct and strings for each sample, about 60 bytes and the key.
+// struct and strings for each sample, about 70 bytes and the key.
 type rows struct {
 	keys    []byte
 	keyEnds []uint32
@@ -26,9 +26,14 @@ type rows struct {
 	// points says where in the shard's side file the seek points of each sample's image
 	// are, as seek.Table does; nil where there are none, or they are not wanted.
 	points []int64
+	// dims are the dimensions of each sample's image; nil where the index has none.
+	dims []dims
 	// costs has what decoding the large images may take.
 	costs map[int32]int64
 }
+
+// dims are an image's width and height; zeros where they are not known.
+type dims struct{ width, height int32 }
 
 // column says where a field lies in each sample.
 type column struct {
@@ -57,7 +62,7 @@ func (r *rows) key(row int64) []byte {
 
 // bytes is the memory the rows take.
 func (r *rows) bytes() int64 {
-	n := int64(len(r.keys)) + 12*int64(len(r.labels)) + 16*int64(len(r.offsets)) + 8*int64(len(r.points)) + 40*int64(len(r.costs))
+	n := int64(len(r.keys)) + 12*int64(len(r.labels)) + 16*int64(len(r.offsets)) + 8*int64(len(r.points)) + 8*int64(len(r.dims)) + 40*int64(len(r.costs))
 	for _, c := range r.cols {
 		n += 20*int64(len(c.offset)) + int64(len(c.name))
 	}
@@ -65,7 +70,7 @@ func (r *rows) bytes() int64 {
 }
 
 // rowBytes estimates bytes for a sample before its index is read.
-func rowBytes(cols int) int64 { return 12 + 21*int64(cols) + 32 }
+func rowBytes(cols int) int64 { return 12 + 21*int64(cols) + 8 + 32 }
 
 // wanted says which fields of a sample a reader needs.
 type wanted struct {
@@ -171,6 +176,12 @@ func (w *wanted) pack(table []index.Row) (*rows, error) {
 				continue
 			}
 			set(c, i, &fields[at])
+			if d := (dims{table[i].Width, table[i].Height}); d.width > 0 && d.height > 0 {
+				if r.dims == nil {
+					r.dims = make([]dims, len(table))
+				}
+				r.dims[i] = d
+			}
 			if cost := decodeCost(table[i].Format, table[i].Width, table[i].Height); cost > 0 {
 				if r.costs == nil {
 					r.costs = map[int32]int64{}

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"shardify/imaging/transform"
 )
 
 // The scheduler is one goroutine that turns the plan into jobs, batch by batch: it
@@ -47,6 +49,7 @@ type scheduler struct {
 	// streams has the last read on each forward-only stream.
 	streams map[fileKey]chan struct{}
 	look    *lookahead
+	recipe  transform.Recipe // to see what an image's crop needs
 }
 
 type heldBlock struct {
@@ -227,6 +230,9 @@ func (s *scheduler) lookUp(j *job) {
 				j.images[i].name = cols[0].name[row]
 			}
 			cols = cols[1:]
+			if r.dims != nil {
+				j.images[i].dims = r.dims[row]
+			}
 			if r.points != nil && j.images[i].size > 0 {
 				s.lookUpPoints(j, i, r, row)
 			}
@@ -257,7 +263,9 @@ func (s *scheduler) lay(j *job) int64 {
 			cmp.Compare(a.offset, b.offset), cmp.Compare(a.slot, b.slot), cmp.Compare(a.field, b.field))
 	})
 	for i := range j.pieces {
-		j.pieces[i].span = s.look.spanOf(&j.pieces[i])
+		if !j.pieces[i].part {
+			j.pieces[i].span = s.look.spanOf(&j.pieces[i])
+		}
 	}
 	if cap(j.reads) < len(j.pieces) { // reads are pointed at: they must not move
 		j.reads = make([]read, 0, len(j.pieces)+len(j.pieces)/4)
@@ -274,7 +282,7 @@ func (s *scheduler) lay(j *job) int64 {
 		to := from + 1
 		for ; to < len(j.pieces); to++ {
 			q := &j.pieces[to]
-			if q.span != nil || q.shard != p.shard || q.stream != p.stream || q.offset-end > maxGap ||
+			if q.span != nil || p.part || q.part || q.shard != p.shard || q.stream != p.stream || q.offset-end > maxGap ||
 				max(end, q.offset+q.size)-p.offset > maxRead {
 				break
 			}

@@ -53,6 +53,7 @@ type picture struct {
 	made          imaging.Image // by the head, where that is not all
 	job           jpeg.Job
 	points        []byte // the file's seek points, if there are any
+	gap           jpeg.Gap
 }
 
 func newImager(c *Config, p []canvas, newDecoder func() jpegDecoder) imager {
@@ -78,12 +79,17 @@ func (m *imager) draw(p *picture, c *canvas, dst, file []byte, random augment.Ra
 	if err != nil {
 		return info, err
 	}
-	p.dst, p.width, p.height, p.points = dst, c.width, c.height, nil
-	if err := c.program.Draw(&p.recipe, &random, info.Width, info.Height); err != nil {
-		return info, err
+	return info, p.draw(c, dst, info.Width, info.Height, random)
+}
+
+// draw begins the picture of an image of width x height.
+func (p *picture) draw(c *canvas, dst []byte, width, height int, random augment.Rand) error {
+	p.dst, p.width, p.height, p.points, p.gap = dst, c.width, c.height, nil, jpeg.Gap{}
+	if err := c.program.Draw(&p.recipe, &random, width, height); err != nil {
+		return err
 	}
 	p.head = p.recipe.Head()
-	return info, nil
+	return nil
 }
 
 // make makes a picture.
@@ -156,7 +162,7 @@ func (q *aloneQueue) Done(*jpeg.Job) {}
 // prepare makes the decoder's job of a picture.
 func (m *imager) prepare(p *picture, file []byte) {
 	h := &p.head
-	p.job = jpeg.Job{Data: file, Points: p.points, Task: h.Task, Target: m.headTarget(p)}
+	p.job = jpeg.Job{Data: file, Points: p.points, Gap: p.gap, Task: h.Task, Target: m.headTarget(p)}
 	o := &p.job.Options
 	o.X, o.Y, o.Width, o.Height = h.Crop.X, h.Crop.Y, h.Crop.Width, h.Crop.Height
 	o.MaxPixels, o.Damaged = m.config.MaxPixels, jpeg.AsPillow
@@ -238,7 +244,7 @@ func (m *imager) another(p *picture, dst, file []byte) error {
 	if w, h := p.recipe.SourceSize(); info.Width != w || info.Height != h {
 		return fmt.Errorf("it has %d x %d pixels, and the sample's image %d x %d", info.Width, info.Height, w, h)
 	}
-	p.dst, p.points = dst, nil
+	p.dst, p.points, p.gap = dst, nil, jpeg.Gap{}
 	return m.decode(p, info, file)
 }
 
