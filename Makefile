@@ -20,6 +20,8 @@ IMAGES   ?= 2000
 CLASSES  ?= 50
 # Real photographs for benchmarks and tests; without them, generated ones.
 PHOTOS   ?= $(or $(SHARDIFY_PHOTOS),$(wildcard ../shared/data/imagenet-sample))
+# The environments of the peers of bench-peers: lists in tools/peers.
+PEERS    ?= dali torch
 
 BENCHFLAGS = $(if $(ROUNDS),-rounds $(ROUNDS)) -photos '$(PHOTOS)'
 
@@ -35,7 +37,7 @@ S3_SERVER := .cache/tools/versitygw-$(VERSITYGW)
 RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-epoch bench-jpeg bench-memory bench-first soak-resume fuzz \
+.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-peers bench-jpeg bench-memory bench-first soak-resume fuzz \
 	asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
 
 help: ## list the targets
@@ -43,7 +45,7 @@ help: ## list the targets
 	@echo
 	@echo 'Variables: DATA=dir (demo), IMAGES=n CLASSES=n (demo without DATA), FUZZTIME=30s,'
 	@echo '           PKGS=./index (test, fuzz, bench), BENCH=regexp BENCHTIME=5x, ROUNDS=n (bench-*),'
-	@echo '           PHOTOS=dir (bench-*: JPEG files)'
+	@echo '           PHOTOS=dir (bench-*: JPEG files), PEERS=dali (bench-peers: tools/peers/*.txt)'
 
 build: ## build bin/shardify and bin/shardread, stamped with git's version
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(if $(shell git rev-parse -q --verify HEAD 2>/dev/null),true,false) -o bin/ ./cmd/...
@@ -74,8 +76,8 @@ bench-scale: build ## pack a million tiny files: peak memory, files/s
 bench-verify: build ## verify on one core, page cache warm
 	$(GO) run ./tools/bench $(BENCHFLAGS) verify
 
-bench-epoch: build peers ## photographs to batches of random crops, against webdataset with Pillow
-	$(GO) run ./tools/bench $(BENCHFLAGS) epoch
+bench-peers: build $(addprefix peers-,$(PEERS)) ## photographs to batches of random crops, against DALI, PyTorch, WebDataset
+	$(GO) run ./tools/bench $(BENCHFLAGS) -peers '$(PEERS)' peers
 
 bench-jpeg: build peers programs peers-codecs peers-torch ## decoding JPEG on one core, against libjpeg-turbo, OpenCV, torchvision, Pillow
 	$(GO) run ./tools/bench $(BENCHFLAGS) jpeg

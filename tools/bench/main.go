@@ -8,13 +8,13 @@
 //	bench verify   checking a data set on one core
 //	bench jpeg     decoding JPEG on one core: imaging/jpeg, libjpeg-turbo, and Python's
 //	               bindings to it
-//	bench epoch    4,000 photographs to batches of random crops: shardread, and
-//	               webdataset with Pillow
+//	bench peers    4,000 photographs to batches of random crops: shardread, DALI,
+//	               PyTorch's DataLoader, WebDataset; -peers chooses among those
 //	bench first    from a process's start to the first batch of 10,000 shards
 //	bench memory   reading with a budget of memory, with and without outliers
 //
 // The Makefile has a target for each: bench-pack and so on. It needs bin/shardify,
-// bin/shardread and, for pack, jpeg and epoch, the peers in .venv and .cache/peers.
+// bin/shardread and, for pack, jpeg and peers, the peers in .venv and .cache/peers.
 // Everything it writes lies in .cache/bench, of which only the results, as JSON, are left.
 //
 // Input is read from the page cache, output ends in fsync for every tool, and the
@@ -50,6 +50,8 @@ type bench struct {
 	photos   string
 	rounds   int
 	files    int
+	which    string // the environments of the peers
+	epochs   int
 }
 
 // benchmark is one of the things that can be measured, and how often it is by default.
@@ -64,7 +66,7 @@ var benchmarks = []benchmark{
 	{"scale", 2, (*bench).scale},
 	{"verify", 5, (*bench).verify},
 	{"jpeg", 15, (*bench).jpeg},
-	{"epoch", 5, (*bench).epoch},
+	{"peers", 3, (*bench).peers},
 	{"memory", 1, (*bench).memory},
 	{"first", 5, (*bench).first},
 }
@@ -106,12 +108,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	fs.IntVar(&b.rounds, "rounds", 0, "how often each is measured; 0 for as often as suits the benchmark")
 	fs.StringVar(&b.photos, "photos", "", "folder of JPEG `files` to make the data from; generated ones without it")
 	fs.IntVar(&b.files, "files", 1_000_000, "scale: number of files")
+	fs.StringVar(&b.which, "peers", "dali torch", "peers: the `environments` of the peers to compare with, of tools/peers/*.txt")
+	fs.IntVar(&b.epochs, "epochs", 2, "peers: epochs in a run")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if fs.NArg() != 1 || b.rounds < 0 || b.files < 1 {
+	if fs.NArg() != 1 || b.rounds < 0 || b.files < 1 || b.epochs < 1 {
 		fs.Usage()
-		return fmt.Errorf("want one of %s; rounds of 0 and more, files of 1 and more", names())
+		return fmt.Errorf("want one of %s; rounds of 0 and more, files and epochs of 1 and more", names())
 	}
 	i := slices.IndexFunc(benchmarks, func(m benchmark) bool { return m.name == fs.Arg(0) })
 	if i < 0 {

@@ -24,6 +24,7 @@ type report struct {
 	Rows     []Row       `json:"rows,omitempty"`
 	Memory   []MemoryRow `json:"memory,omitempty"`
 	Decoding []Decoding  `json:"decoding,omitempty"`
+	Loading  []Loading   `json:"loading,omitempty"`
 	// Notes are what the reader must know to trust the figures.
 	Notes []string `json:"notes"`
 
@@ -83,6 +84,12 @@ func median(x []float64) float64 {
 // print writes the report as a table in Markdown, as docs/benchmarks.md wants it.
 func (r *report) print(w io.Writer) error {
 	b := bufio.NewWriter(w)
+	if r.Loading != nil {
+		fmt.Fprintf(b, "\n### %s\n\n%s files, %.1f MB. %s\n\n", r.Title, thousands(r.Files), float64(r.Bytes)/1e6, r.Host)
+		printLoading(b, r.Loading)
+		r.printNotes(b)
+		return b.Flush()
+	}
 	if r.Decoding != nil {
 		fmt.Fprintf(b, "\n### %s\n\n%s files, %.1f MB. %s\n\n", r.Title, thousands(r.Files), float64(r.Bytes)/1e6, r.Host)
 		printDecoding(b, r.Decoding)

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"image"
+	"image/jpeg"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"shardify/dataset/datasettest"
+	"shardify/imaging/transform"
+	"shardify/reader"
+	"shardify/sample"
+	"shardify/store/file"
+)
+
+// loadable makes 60 small photographs of three classes, reddish all of them, as a folder
+// and as tar shards.
+func loadable(t *testing.T) (folder, shards string, n int64) {
+	t.Helper()
+	dir := t.TempDir()
+	folder, shards = filepath.Join(dir, "folder"), filepath.Join(dir, "shards")
+	r := rand.New(rand.NewPCG(3, 4))
+	_, err := datasettest.Make(file.New(shards), datasettest.Options{
+		Shards: 2, Samples: 30, Classes: 3,
+		Make: func(n, classes int) datasettest.Made {
+			label := n * n % classes
+			m := image.NewRGBA(image.Rect(0, 0, 100+r.IntN(60), 100+r.IntN(60)))
+			for i := range m.Pix {
+				m.Pix[i] = [4]uint8{180, 110, 40, 255}[i%4] + uint8(i/9%30)
+			}
+			var data bytes.Buffer
+			if err := jpeg.Encode(&data, m, &jpeg.Options{Quality: 95}); err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.Join(folder, fmt.Sprint(label), fmt.Sprintf("%03d.jpg", n))
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, data.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return datasettest.Made{Label: int64(label), Sample: sample.Sample{
+				Key: fmt.Sprintf("%03d", n), Fields: []sample.Field{{Name: "cls", Data: fmt.Append(nil, label)}, {Name: "jpg", Data: data.Bytes()}},
+			}}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder, shards, 60
+}
+
+// seen is what peers/loading.py says of an epoch.
+type seen struct {
+	images int
+	crc    uint32
+	means  [3]float64
+}
+
+func seenByOurs(t *testing.T, shards string) seen {
+	t.Helper()
+	data, err := reader.Open(t.Context(), shards, reader.Config{
+		BatchSize: 256, Ends: reader.EndsExact, Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{224}}, transform.RandomHorizontalFlip{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer data.Close()
+	var s seen
+	var labels []int64
+	for b, err := range data.Epoch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		labels = append(labels, b.Labels()...)
+		for i, v := range b.Images().Uint8() {
+			s.means[i/(224*224)%3] += float64(v)
+		}
+		b.Release()
+	}
+	slices.Sort(labels)
+	s.images = len(labels)
+	var sorted bytes.Buffer
+	if err := binary.Write(&sorted, binary.LittleEndian, labels); err != nil {
+		t.Fatal(err)
+	}
+	s.crc = crc32.ChecksumIEEE(sorted.Bytes())
+	for c := range s.means {
+		s.means[c] /= float64(224 * 224 * s.images)
+	}
+	return s
+}
+
+// Every peer that is there makes batches of the same images with the same labels, in
+// RGB, and says how long it took in the way that is understood.
+func TestLoadersAgree(t *testing.T) {
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, shards, n := loadable(t)
+	want := seenByOurs(t, shards)
+	if want.images != int(n) || math.Abs(want.means[0]-194) > 5 || math.Abs(want.means[2]-54) > 5 {
+		t.Fatalf("ours: %+v", want)
+	}
+	for _, p := range peerTable {
+		t.Run(p.name, func(t *testing.T) {
+			b := &bench{root: root, epochs: 1}
+			if _, err := os.Stat(b.venv(p.venv)); err != nil {
+				t.Skipf("SKIPPED LOUDLY: %s is not installed; `make peers-%s` installs it, for benchmarks alone", p.name, p.venv)
+			}
+			t.Parallel()
+			l := b.peer(p, folder, shards, "check")
+			out, err := track(context.Background(), l.argv, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got seen
+			if _, err := fmt.Sscanf(out.text(), "seen %d %d %f %f %f\n", &got.images, &got.crc, &got.means[0], &got.means[1], &got.means[2]); err != nil {
+				t.Fatalf("%v: %q", err, out.text())
+			}
+			if got.images != want.images || got.crc != want.crc {
+				t.Errorf("has seen %d images with labels of CRC %08x; ours %d, %08x", got.images, got.crc, want.images, want.crc)
+			}
+			for c := range want.means {
+				if math.Abs(got.means[c]-want.means[c]) > 2 {
+					t.Errorf("channel %d is %.1f on average, ours %.1f", c, got.means[c], want.means[c])
+				}
+			}
+			r := LoadingRun{RSS: out.rss, PSS: out.pss}
+			if err := r.peer(out, b.epochs, n); err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Rates) != 1 || r.First <= 0 || r.RSS < r.PSS || r.PSS < 1<<20 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// What `shardread bench` says is understood, and an epoch that lacks images, or is not
+// read as it should be, is an error.
+func TestLoadOurs(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("SKIPPED LOUDLY: memory is known on Linux alone")
+	}
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shardread := filepath.Join(t.TempDir(), "shardread")
+	cmd := exec.Command("go", "build", "-o", shardread, "./cmd/shardread")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	_, shards, n := loadable(t)
+	b := &bench{root: root, epochs: 2}
+	l := oursLoader(shardread, shards, b.epochs)
+	l.name = "ours"
+	r, err := b.load(t.Context(), &l, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rates) != 1 || r.Rates[0] <= 0 || r.First <= 0 || r.CPU < 0 || r.RSS < 1<<20 || r.PSS != r.RSS {
+		t.Errorf("%+v", r)
+	}
+	if _, err := b.load(t.Context(), &l, n+1); err == nil || !strings.Contains(err.Error(), "has read 120 images") {
+		t.Errorf("an image more is missing: %v", err)
+	}
+	l.points = true
+	if _, err := b.load(t.Context(), &l, n); err == nil || !strings.Contains(err.Error(), "seek points") {
+		t.Errorf("there are no seek points: %v", err)
+	}
+}
+
+func TestLoadPeerFaults(t *testing.T) {
+	shell(t)
+	for _, c := range []struct{ script, want string }{
+		{"echo no module called torch >&2; exit 1", "no module called torch"},
+		{"echo start; echo first; echo epoch 1.5 10", "1 epochs, want 2"},
+		{"echo start; echo epoch 1.5 10; echo epoch 1.5 10", "first batch after 0 s"},
+		{"echo start; echo first; echo epoch 1.5 9; echo epoch 1.5 10", "9 images in an epoch of 10"},
+		{"echo start; echo first; echo epoch 1.5 266; echo epoch 1.5 10", "266 images in an epoch of 10"},
+		{"echo start; echo first; echo epoch soon 10", "epoch soon 10"},
+	} {
+		b := &bench{epochs: 2}
+		_, err := b.load(t.Context(), &loader{name: "it", argv: []string{"sh", "-c", c.script}}, 10)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: error %v, want %q in it", c.script, err, c.want)
+		}
+	}
+	b := &bench{epochs: 1}
+	r, err := b.load(t.Context(), &loader{name: "it", argv: []string{"sh", "-c", "echo hello; echo start; sleep 0.1; echo first; echo epoch 2 10"}}, 10)
+	if err != nil || !slices.Equal(r.Rates, []float64{5}) || r.First < 0.1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A process's children count.
+func TestTreeUsage(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("SKIPPED LOUDLY: known on Linux alone")
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sleep 60 & sleep 60 & wait")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var u usage
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
+		var err error
+		if u, err = treeUsage(cmd.Process.Pid, true); err != nil {
+			t.Fatal(err)
+		}
+		if u.processes == 3 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v, want three processes", u)
+		}
+	}
+	// They have just become sleep, or are about to: memory is theirs soon.
+	for deadline := time.Now().Add(60 * time.Second); u.rss <= u.pss || u.pss == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v: they share libc, so a sum that counts it once is less", u)
+		}
+		var err error
+		if u, err = treeUsage(cmd.Process.Pid, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The sleeps are the shell's, which ends with them.
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for child := range strings.FieldsSeq(string(children)) {
+		if out, err := exec.Command("kill", child).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the shell: %v", err)
+	}
+	if u, err = treeUsage(cmd.Process.Pid, true); err != nil || u != (usage{}) {
+		t.Errorf("ended: %+v, %v", u, err)
+	}
+}
+
+func TestLoadingTable(t *testing.T) {
+	loaders := []loader{{name: "DALI"}, {name: "ours", argv: []string{"shardread"}, env: []string{"A=1"}}}
+	runs := [][]LoadingRun{
+		{{Rates: []float64{900, 1000}, First: 2, CPU: 2, RSS: 900e6, PSS: 800e6}},
+		{{Rates: []float64{3000}, First: 0.1, CPU: 0.5, RSS: 2e8, PSS: 2e8}, {Rates: []float64{5000}, First: 0.3, CPU: 0.7, RSS: 3e8, PSS: 3e8}},
+	}
+	rep := report{Title: "Batches", Files: 4000, Bytes: 4e8, Loading: loadingTable(loaders, runs, true), Notes: []string{"A note."}}
+	var b strings.Builder
+	if err := rep.print(&b); err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := strings.Cut(b.String(), "commit .\n")
+	const want = `
+| | images/s | × DALI | by CPU | first batch, s | CPU s per 1,000 | memory (RSS) | (PSS) |
+|---|---:|---:|---:|---:|---:|---:|---:|
+| DALI | 1,000 | 1.00 | 1.00 | 2.00 | 2.00 | 900 MB | 800 MB |
+| ours | 4,000 | 4.00 | 3.33 | 0.20 | 0.60 | 300 MB | 300 MB |
+
+- A note.
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if c := rep.Loading[1].Command; c != "A=1 shardread" {
+		t.Errorf("command %q", c)
+	}
+	alone := loadingTable(loaders[1:], runs[1:], false)
+	b.Reset()
+	printLoading(&b, alone)
+	if !strings.Contains(b.String(), "| × – |") || !strings.Contains(b.String(), "| ours | 4,000 | – | – |") {
+		t.Errorf("without peers: %s", b.String())
+	}
+}
