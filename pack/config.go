@@ -60,7 +60,7 @@ type Config struct {
 	Level int `json:"level,omitempty"`
 	// At most one of these is set. ShardSize is the size that shards shall have at
 	// most, in bytes before compression (they are cut evenly, to within one sample;
-	// default DefaultShardSize), ShardSamples the number of samples a shard shall
+	// default DefaultShardSize; where images are converted, it goes by an estimate), ShardSamples the number of samples a shard shall
 	// have at most, Shards the number of shards of each split.
 	ShardSize    int64 `json:"shard_size,omitempty"`
 	ShardSamples int64 `json:"shard_samples,omitempty"`
@@ -87,6 +87,8 @@ type Config struct {
 	// default: left out, listed in bad.jsonl, its files copied to quarantine/),
 	// "skip" (left out and listed) or "fail".
 	OnBad string `json:"on_bad,omitempty"`
+	// Convert says what becomes of images; by default they stay as they are.
+	Convert Convert `json:"convert,omitzero"`
 	// JPEGSeek says where a JPEG shall have seek points, which let a reader decode a
 	// crop of it without what is before: "row" (at the beginning of each row of MCUs) or
 	// a number (and so many MCUs further on, too). They lie in a side file of each
@@ -113,6 +115,7 @@ func (c Config) withDefaults() Config {
 	if c.ShardSize == 0 && c.ShardSamples == 0 && c.Shards == 0 {
 		c.ShardSize = DefaultShardSize
 	}
+	c.Convert = c.Convert.withDefaults()
 	return c
 }
 
@@ -137,8 +140,13 @@ func (c Config) Validate() error {
 	oneOf("order", c.Order, OrderShuffle, OrderPath, OrderInterleaved)
 	oneOf("check", c.Check, CheckHeader, CheckNone, CheckDecode)
 	oneOf("on-bad", c.OnBad, OnBadQuarantine, OnBadSkip, OnBadFail)
+	if err := c.Convert.Validate(); err != nil {
+		faults = append(faults, err)
+	}
 	if _, err := c.seekEvery(); err != nil {
 		fault("jpeg-seek: %w", err)
+	} else if c.JPEGSeek != "" && c.Convert.Store == StoreRaw {
+		fault("jpeg-seek is about JPEGs, and with store raw there are none")
 	}
 	set := 0
 	for _, n := range []int64{c.ShardSize, c.ShardSamples, c.Shards} {
@@ -240,10 +248,13 @@ func shardFiles(shard string, f formats.Format) []string {
 
 // Env says how the work is done, which leaves no trace in the data set.
 type Env struct {
-	// Workers is the number of goroutines that read and check; default: the cores.
+	// Workers is the number of goroutines that read, check and convert; default: the
+	// cores.
 	Workers int
 	// Memory bounds the bytes of samples in flight, and the sorting of the plan;
-	// default 128 MiB. A sample that is larger than all of it is packed alone.
+	// default 128 MiB. A sample that is larger than all of it is packed alone. Where
+	// images are converted, half of it is for that: what decoding them takes, and what
+	// they become until it is written; default 64 MiB more for each worker.
 	Memory int64
 	// Worker and Of say which part is done here: the shards whose number is Worker
 	// modulo Of. Default: all.
@@ -276,12 +287,15 @@ func (e Env) Validate() error {
 	return errors.Join(faults...)
 }
 
-func (e Env) withDefaults() Env {
+func (e Env) withDefaults(c *Config) Env {
 	if e.Workers <= 0 {
 		e.Workers = runtime.GOMAXPROCS(0)
 	}
 	if e.Memory <= 0 {
 		e.Memory = 128 << 20
+		if c.Convert.any() {
+			e.Memory += int64(e.Workers) << 26
+		}
 	}
 	if e.Of <= 0 {
 		e.Worker, e.Of = 0, 1

@@ -16,6 +16,7 @@ import (
 	"shardify/dataset"
 	"shardify/index"
 	"shardify/sample"
+	"shardify/shard"
 	"shardify/source"
 	"shardify/store"
 	"shardify/store/file"
@@ -38,7 +39,10 @@ type Report struct {
 	Fields []index.FieldStat `json:"fields"`
 	// Formats counts the images of each format and colour space ("jpeg RGB").
 	Formats []dataset.NameCount `json:"formats,omitempty"`
-	// ImageBytes, Width and Height (pixels, as stored) are those of the images.
+	// Images counts what would become of the images under Config.Convert; nil without.
+	Images *Conversions `json:"images,omitempty"`
+	// ImageBytes, Width and Height (pixels, as stored) are those of the images, as they
+	// would be packed.
 	ImageBytes dataset.Histogram `json:"image_bytes"`
 	Width      dataset.Histogram `json:"width"`
 	Height     dataset.Histogram `json:"height"`
@@ -61,7 +65,8 @@ type SplitReport struct {
 	First string `json:"first"`
 	Last  string `json:"last"`
 	// Bytes is the size of the split's shards before compression; Smallest and
-	// Largest that of single shards.
+	// Largest that of single shards. Where images are converted, Config.Check "none" makes
+	// them estimates.
 	Bytes    int64 `json:"bytes"`
 	Smallest int64 `json:"smallest"`
 	Largest  int64 `json:"largest"`
@@ -70,8 +75,8 @@ type SplitReport struct {
 // DryRun scans and plans as Run does, checks the images as Run would, and writes
 // nothing to st.
 func DryRun(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Report, err error) {
-	env = env.withDefaults()
 	cfg = named(cfg, st).withDefaults()
+	env = env.withDefaults(&cfg)
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -108,7 +113,7 @@ func DryRun(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Report
 	}
 	defer pl.close()
 	r := &Report{
-		Files: pl.Files, FileBytes: pl.FileBytes, Splits: splitReports(pl), Labels: labelCounts(pl),
+		Files: pl.Files, FileBytes: pl.FileBytes, Labels: labelCounts(pl),
 		Bad: slices.Clone(pl.Bad), Ignored: pl.Ignored, IgnoredNames: pl.Names,
 	}
 	pk, err := newPacker(tmp, pl, src, env)
@@ -164,7 +169,11 @@ func (p *packer) survey(ctx context.Context, r *Report) error {
 		if image < 0 {
 			return nil
 		}
-		r.ImageBytes.Add(j.it.fields[image].Size)
+		if j.facts.Image >= 0 {
+			r.ImageBytes.Add(int64(len(j.sample.Fields[j.facts.Image].Data)))
+		} else { // by the plan alone
+			r.ImageBytes.Add(j.it.fields[image].Size)
+		}
 		if j.facts.Format != "" {
 			counts[j.facts.Format+" "+j.facts.Colorspace]++
 			r.Width.Add(int64(j.facts.Width))
@@ -173,8 +182,11 @@ func (p *packer) survey(ctx context.Context, r *Report) error {
 		return nil
 	}
 	visit := p.samples
-	if p.plan.Config.Check == CheckNone {
+	switch {
+	case p.plan.Config.Check == CheckNone:
 		visit = p.planned // what the plan says is all there is to tell
+	case p.pixels != nil:
+		visit = p.measured(r, visit)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	atOnce := min(max(p.env.Workers/2, 2), len(p.plan.Shards))
@@ -191,11 +203,42 @@ func (p *packer) survey(ctx context.Context, r *Report) error {
 		r.Formats = append(r.Formats, dataset.NameCount{Name: name, Samples: counts[name]})
 	}
 	r.Fields = fields.List()
+	r.Splits = splitReports(p.plan)
 	for _, h := range []*dataset.Histogram{&r.ImageBytes, &r.Width, &r.Height} {
 		h.Finish()
 	}
 	sortBad(r.Bad)
 	return nil
+}
+
+// measured is visit, and counts what becomes of images and how large the shards get.
+func (p *packer) measured(r *Report, visit func(context.Context, int, int, func(*job) error) error) func(context.Context, int, int, func(*job) error) error {
+	var mu sync.Mutex
+	r.Images = new(Conversions)
+	return func(ctx context.Context, n, readers int, each func(*job) error) error {
+		var (
+			size   int64
+			images Conversions
+			sizes  []shard.FieldSize
+		)
+		err := visit(ctx, n, readers, func(j *job) error {
+			if j.reason == "" {
+				p.countImage(&images, j)
+				sizes = sizes[:0]
+				for i := range j.sample.Fields {
+					f := &j.sample.Fields[i]
+					sizes = append(sizes, shard.FieldSize{Name: f.Name, Size: int64(len(f.Data))})
+				}
+				size += p.format.Container.Size(j.it.key, sizes)
+			}
+			return each(j)
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		r.Images.add(&images)
+		p.plan.Shards[n].Bytes = size
+		return err
+	}
 }
 
 // planned visits the samples of shard n without reading them.

@@ -62,17 +62,25 @@ type planner struct {
 	numeric  []bool           // of each source: classes are numbers
 	splits   map[string]*splitTotal
 	buf, key []byte
+
+	// Where images are converted: a few of them, and of each name of their fields how its
+	// images' sizes change by that.
+	picks  picks
+	images []string
+	ratios map[string]*ratio
 }
 
 type splitTotal struct {
 	samples, bytes int64
 	classes        map[int64]int64 // label to number of samples
+	images         []int64         // bytes of images that are converted, as in planner.images
 }
 
 // makePlan scans the sources and writes the plan to w. It returns the plan's
 // footer.
 func makePlan(ctx context.Context, src sources, cfg Config, env Env, w io.Writer) (*Footer, error) {
-	cfg, env = cfg.withDefaults(), env.withDefaults()
+	cfg = cfg.withDefaults()
+	env = env.withDefaults(&cfg)
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -99,6 +107,11 @@ func makePlan(ctx context.Context, src sources, cfg Config, env Env, w io.Writer
 	}
 	if len(p.splits) == 0 {
 		return nil, p.empty(src)
+	}
+	if cfg.Convert.any() && cfg.ShardSamples == 0 {
+		if p.ratios, err = p.picks.measure(ctx, src, &cfg, &env); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.Order == OrderInterleaved {
 		interleaved := newSorter(env.TempDir, env.Memory/4)
@@ -348,6 +361,18 @@ func (p *planner) group(ctx context.Context, in, out *sorter) error {
 		total.samples++
 		total.bytes += size
 		total.classes[label]++
+		image, kind := int64(0), 0
+		if p.cfg.Convert.any() {
+			if at := sample.Image(g.Fields, func(f source.FieldEntry) string { return f.Name }); at >= 0 {
+				f := &g.Fields[at]
+				image, kind = f.Size, p.kindOf(f.Name)
+				for len(total.images) <= kind {
+					total.images = append(total.images, 0)
+				}
+				total.images[kind] += image
+				p.picks.offer(p.hash(g.Key), f)
+			}
+		}
 
 		p.key = append(append(p.key[:0], g.Split...), 0)
 		switch p.cfg.Order {
@@ -363,6 +388,8 @@ func (p *planner) group(ctx context.Context, in, out *sorter) error {
 		p.buf = appendString(p.buf[:0], g.Split)
 		p.buf = binary.AppendUvarint(p.buf, uint64(size))
 		p.buf = binary.AppendUvarint(p.buf, uint64(fileBytes))
+		p.buf = binary.AppendUvarint(p.buf, uint64(image))
+		p.buf = binary.AppendUvarint(p.buf, uint64(kind))
 		p.buf = appendItem(p.buf, &p.prefixes, &it)
 		if err := out.add(p.key, p.buf); err != nil {
 			return err
@@ -415,8 +442,9 @@ func (p *planner) interleave(ctx context.Context, in, out *sorter) error {
 func (p *planner) planned(b []byte) (split string, it item, ok bool) {
 	d := decoder{b: b, prefixes: p.prefixes.list}
 	split = d.string()
-	d.uvarint()
-	d.uvarint()
+	for range 4 {
+		d.uvarint()
+	}
 	it = d.item()
 	return split, it, !d.bad
 }
@@ -450,12 +478,19 @@ func (p *planner) write(ctx context.Context, in *sorter, w io.Writer) error {
 		d := decoder{b: b}
 		split := d.string()
 		size, fileBytes := int64(d.uvarint()), int64(d.uvarint())
-		if d.bad {
+		image, kind := int64(d.uvarint()), int(d.uvarint())
+		if d.bad || image > 0 && kind >= len(p.images) {
 			return errPlan
+		}
+		if image > 0 {
+			size += p.change(kind, image)
 		}
 		if split != current {
 			current = split
 			t := p.splits[split]
+			for kind, size := range t.images {
+				t.bytes += p.change(kind, size)
+			}
 			cut = newCutter(&p.cfg, t.samples, t.bytes)
 		}
 		if cut.next(size) {
@@ -487,6 +522,21 @@ func (p *planner) write(ctx context.Context, in *sorter, w io.Writer) error {
 	p.footer.Prefixes = p.prefixes.list
 	p.footer.ClassCounts = p.classCounts()
 	return pw.footer(&p.footer)
+}
+
+// kindOf numbers the names of images' fields.
+func (p *planner) kindOf(field string) int {
+	at := slices.Index(p.images, field)
+	if at < 0 {
+		at = len(p.images)
+		p.images = append(p.images, field)
+	}
+	return at
+}
+
+// change is by how much images of a size are reckoned to grow as they are converted.
+func (p *planner) change(kind int, size int64) int64 {
+	return p.ratios[p.images[kind]].estimate(size) - size
 }
 
 // checkNames finds shards of one name, as a template without {split} gives, also
@@ -545,6 +595,9 @@ func newCutter(cfg *Config, samples, bytes int64) cutter {
 	case cfg.ShardSamples > 0:
 		c.shards = ceil(samples, cfg.ShardSamples)
 	default:
+		if cfg.Convert.any() { // by an estimate: there are to be few that are larger
+			bytes += bytes / estimateMargin
+		}
 		c.shards, c.bySize = ceil(max(bytes, 1), cfg.ShardSize), true
 	}
 	c.shards = min(c.shards, samples)

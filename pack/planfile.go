@@ -87,7 +87,8 @@ type PlannedShard struct {
 	Split string `json:"split"`
 	Name  string `json:"name"`
 	// Samples is how many it gets if none is bad, and Bytes its size then, before
-	// compression and without the container's own end.
+	// compression and without the container's own end; where images are converted, as
+	// estimated.
 	Samples int64 `json:"samples"`
 	Bytes   int64 `json:"bytes"`
 	// FileBytes is the size of its samples' files.

@@ -34,6 +34,17 @@ type Progress struct {
 	FoundShards, FoundBytes atomic.Int64
 	// Bad counts the bad samples and files met so far.
 	Bad atomic.Int64
+	// Converted counts the images that were converted so far, ConvertedFrom and
+	// ConvertedTo their bytes before and after, Kept those that stay as they are; found
+	// ones included.
+	Converted, ConvertedFrom, ConvertedTo, Kept atomic.Int64
+}
+
+func (p *Progress) convert(c *Conversions) {
+	p.Converted.Add(c.Converted)
+	p.ConvertedFrom.Add(c.From)
+	p.ConvertedTo.Add(c.To)
+	p.Kept.Add(c.Kept)
 }
 
 // Phase returns what the run is doing.

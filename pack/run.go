@@ -53,6 +53,8 @@ type Result struct {
 	Already bool
 	// Bad counts the samples and files that were left out and listed in bad.jsonl.
 	Bad int64
+	// Images counts what became of the images, under Config.Convert.
+	Images Conversions
 	// Ignored counts the files that are no images and belong to none, with a few
 	// of their names.
 	Ignored int64
@@ -71,7 +73,7 @@ func Run(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Result, e
 	if err := errors.Join(cfg.Validate(), env.Validate()); err != nil {
 		return nil, err
 	}
-	env = env.withDefaults()
+	env = env.withDefaults(&cfg)
 	found, err := look(ctx, st)
 	if err != nil {
 		return nil, err
@@ -574,6 +576,7 @@ func unfinished(ctx context.Context, st store.Store, pl *plan, env Env) (todo []
 		progress.FoundBytes.Add(rec.Bytes)
 		progress.DoneBytes.Add(rec.Bytes)
 		progress.Bad.Add(int64(len(rec.Bad)))
+		progress.convert(&rec.Images)
 	}
 	return todo, nil
 }
@@ -611,7 +614,7 @@ func commit(ctx context.Context, st store.Store, pl *plan, env Env) (_ *Result, 
 	if found.manifest != nil {
 		return finished(ctx, st, found.manifest, pl.Config)
 	}
-	m, bad, err := assemble(ctx, st, pl, env)
+	m, bad, images, err := assemble(ctx, st, pl, env)
 	if err != nil {
 		return nil, err
 	}
@@ -643,19 +646,19 @@ func commit(ctx context.Context, st store.Store, pl *plan, env Env) (_ *Result, 
 		return nil, err
 	}
 	env.Progress.phase(PhaseDone)
-	return &Result{Manifest: m, Bad: int64(len(bad)), Ignored: pl.Ignored, Names: pl.Names}, nil
+	return &Result{Manifest: m, Bad: int64(len(bad)), Images: images, Ignored: pl.Ignored, Names: pl.Names}, nil
 }
 
 // assemble makes the manifest of the records of all shards.
-func assemble(ctx context.Context, st store.Store, pl *plan, env Env) (*index.Manifest, []Bad, error) {
+func assemble(ctx context.Context, st store.Store, pl *plan, env Env) (_ *index.Manifest, bad []Bad, images Conversions, err error) {
 	cfg := &pl.Config
 	format, err := formats.Parse(cfg.Format)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, images, err
 	}
 	options, err := json.Marshal(cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, images, err
 	}
 	m := &index.Manifest{
 		Tool: env.Tool, Name: cfg.Name, Container: format.Container.Name(), Compression: format.Compression,
@@ -663,7 +666,7 @@ func assemble(ctx context.Context, st store.Store, pl *plan, env Env) (*index.Ma
 	}
 	l, err := list(ctx, st)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, images, err
 	}
 	missing := 0
 	for n := range pl.Shards {
@@ -671,11 +674,11 @@ func assemble(ctx context.Context, st store.Store, pl *plan, env Env) (*index.Ma
 			missing++
 		}
 	}
-	bad := slices.Clone(pl.Bad)
+	bad = slices.Clone(pl.Bad)
 	for n := 0; n < len(pl.Shards) && missing == 0; n++ {
 		rec, err := l.done(ctx, st, pl, n)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, images, err
 		}
 		if rec == nil {
 			missing++
@@ -690,14 +693,15 @@ func assemble(ctx context.Context, st store.Store, pl *plan, env Env) (*index.Ma
 		s.Samples += rec.Shard.Samples
 		s.Bytes += rec.Shard.Bytes
 		bad = append(bad, rec.Bad...)
+		images.add(&rec.Images)
 	}
 	if missing > 0 {
-		return nil, nil, fmt.Errorf("%w: %d of %d", ErrIncomplete, missing, len(pl.Shards))
+		return nil, nil, images, fmt.Errorf("%w: %d of %d", ErrIncomplete, missing, len(pl.Shards))
 	}
 	if m.Samples() == 0 {
-		return nil, nil, fmt.Errorf("%w: all %d are bad, the first: %q: %s; --check none takes them as they are, with --restart", ErrEmpty, len(bad), bad[0].Path, bad[0].Reason)
+		return nil, nil, images, fmt.Errorf("%w: all %d are bad, the first: %q: %s; --check none takes them as they are, with --restart", ErrEmpty, len(bad), bad[0].Path, bad[0].Reason)
 	}
-	return m, bad, nil
+	return m, bad, images, nil
 }
 
 // sortBad puts bad files into an order that does not depend on the workers.

@@ -44,6 +44,8 @@ type done struct {
 	// Samples and Bytes are what was read for it, for the progress of a later run.
 	Samples int64 `json:"samples"`
 	Bytes   int64 `json:"bytes"`
+	// Images counts what became of the images, under Config.Convert.
+	Images Conversions `json:"images,omitzero"`
 }
 
 // packer packs the shards of a plan.
@@ -55,9 +57,13 @@ type packer struct {
 	format  formats.Format
 	every   int                 // the spacing of seek points; -1 for none
 	maker   *dataset.SeekMaker  // that finds them; nil where they are not wanted
-	memory  *semaphore.Weighted // env.Memory bytes of buffers
+	memory  *semaphore.Weighted // for the samples' files: env.Memory bytes, or half of it
 	buffers buffers
-	bad     atomic.Int64 // bad samples met, over all shards
+	// Where images are converted, the other half, and the images that they become.
+	half      int64
+	pixels    *semaphore.Weighted
+	converted buffers
+	bad       atomic.Int64 // bad samples met, over all shards
 }
 
 func newPacker(st store.Store, pl *plan, src sources, env Env) (*packer, error) {
@@ -69,10 +75,14 @@ func newPacker(st store.Store, pl *plan, src sources, env Env) (*packer, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &packer{
-		st: st, plan: pl, sources: src, env: env, format: format, every: every,
-		memory: semaphore.NewWeighted(env.Memory), buffers: buffers{most: env.Memory},
-	}, nil
+	p := &packer{st: st, plan: pl, sources: src, env: env, format: format, every: every}
+	if pl.Config.Convert.any() {
+		p.half = env.Memory / 2
+		p.pixels, p.converted.most = semaphore.NewWeighted(p.half), p.half
+		p.env.Memory -= p.half
+	}
+	p.memory, p.buffers.most = semaphore.NewWeighted(p.env.Memory), p.env.Memory
+	return p, nil
 }
 
 // job is a sample on its way from the plan to the shard.
@@ -90,6 +100,13 @@ type job struct {
 	reason string           // why the sample is bad; empty if it is not
 	path   string           // the bad file
 	err    error
+
+	// What becomes of its image, what that takes of the packer's memory for pixels, and
+	// the buffer of the new file.
+	intent intent
+	before int // its bytes
+	held   int64
+	out    []byte
 }
 
 // jobsAhead is how many samples a reading goroutine may be ahead of the writer:
@@ -120,6 +137,7 @@ func (p *packer) write(ctx context.Context, n, readers int) (*done, error) {
 		rec.Samples++
 		rec.Bytes += j.size
 		if j.reason == "" {
+			p.countImage(&rec.Images, j)
 			return w.sample(j)
 		}
 		return p.leaveOut(ctx, rec, planned.Split, j)
@@ -171,8 +189,24 @@ func (p *packer) quarantine(ctx context.Context, file string, data []byte) (stri
 	return name, store.WriteAll(ctx, p.st, name, data)
 }
 
+// countImage counts what became of a sample's image.
+func (p *packer) countImage(c *Conversions, j *job) {
+	if p.pixels == nil || j.facts.Image < 0 {
+		return
+	}
+	var one Conversions
+	one.count(&j.intent, j.before, len(j.sample.Fields[j.facts.Image].Data))
+	c.add(&one)
+	p.env.Progress.convert(&one)
+}
+
 // samples reads the samples of shard n, a few at once, and hands them to each in
 // their order. each must not keep the job.
+//
+// Where images are converted, a second step comes between: in the samples' order, each
+// takes the memory that it needs by what its header says, and is converted. What a sample
+// has of either memory it gives back when it is written; those before it have theirs. So
+// none waits for ever.
 func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	ahead := readers * jobsAhead
@@ -214,23 +248,72 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 		}
 		return nil
 	})
+	ended := order
+	var images chan *job
+	if p.pixels != nil {
+		ended, images = make(chan *job, cap(free)), make(chan *job)
+		g.Go(func() error { // takes memory for the conversions
+			defer close(images)
+			defer close(ended)
+			for j := range order {
+				select {
+				case <-j.ready:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+				if j.err != nil || j.reason != "" || j.intent.action == actKeep {
+					p.finish(j)
+					ended <- j
+					continue
+				}
+				j.held = min(j.intent.memory(), p.half)
+				if err := p.pixels.Acquire(ctx, j.held); err != nil {
+					return context.Cause(ctx)
+				}
+				ended <- j // has room for all jobs there are
+				select {
+				case images <- j:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			return nil
+		})
+	}
 	for range readers {
+		check := &checker{check: p.plan.Config.Check}
+		conv, err := newConverter(p.plan.Config.Convert)
+		if err != nil {
+			return err
+		}
 		g.Go(func() error {
-			check := &checker{check: p.plan.Config.Check}
-			for j := range work {
-				p.read(ctx, j, check)
-				if p.maker != nil && j.err == nil && j.reason == "" && j.facts.Image >= 0 {
-					j.seek.File = j.sample.Fields[j.facts.Image].Data
-					p.maker.Find(&j.seek)
-				} else {
-					j.ready <- struct{}{}
+			work, images := work, images
+			for work != nil || images != nil {
+				select {
+				case j, ok := <-work:
+					if !ok {
+						work = nil
+						continue
+					}
+					if p.read(ctx, j, check); p.pixels != nil {
+						j.ready <- struct{}{}
+					} else {
+						p.finish(j)
+					}
+				case j, ok := <-images:
+					if !ok {
+						images = nil
+						continue
+					}
+					p.convert(j, conv)
+					p.finish(j)
 				}
 			}
 			return nil
 		})
 	}
 	g.Go(func() error { // keeps the order
-		for j := range order {
+		for j := range ended {
 			select {
 			case <-j.ready:
 			case <-ctx.Done():
@@ -247,11 +330,51 @@ func (p *packer) samples(ctx context.Context, n, readers int, each func(*job) er
 			p.buffers.put(j.buf)
 			j.buf = nil
 			p.memory.Release(j.weight)
+			if j.out != nil {
+				p.converted.put(j.out)
+				j.out = nil
+			}
+			if j.held > 0 {
+				p.pixels.Release(j.held)
+				j.held = 0
+			}
 			free <- j
 		}
 		return nil
 	})
 	return g.Wait()
+}
+
+// finish ends a job's preparations: it lets its seek points be found, where they are
+// wanted, and then it is ready.
+func (p *packer) finish(j *job) {
+	if p.maker != nil && j.err == nil && j.reason == "" && j.facts.Image >= 0 {
+		j.seek.File = j.sample.Fields[j.facts.Image].Data
+		p.maker.Find(&j.seek)
+		return
+	}
+	j.ready <- struct{}{}
+}
+
+// convert puts what a job's image becomes in its place. What it takes is there.
+func (p *packer) convert(j *job, conv *converter) {
+	at := j.facts.Image
+	data := j.sample.Fields[at].Data
+	out, err := conv.convert(&j.intent, data, func(n int) []byte {
+		j.out = p.converted.get(int64(n))
+		return j.out
+	})
+	conv.shrink(p.half / int64(p.env.Workers))
+	switch {
+	case err != nil:
+		j.bad(at, err)
+	case j.intent.action != actKeep:
+		j.replace(at, out)
+	}
+	if rest := j.held - int64(cap(j.out)); rest > 0 {
+		j.held -= rest
+		p.pixels.Release(rest)
+	}
 }
 
 // read fills a job: the fields' bytes, and what a look at the images tells.
@@ -307,6 +430,63 @@ func (p *packer) read(ctx context.Context, j *job, check *checker) {
 	if j.reason == "" {
 		p.look(j, check)
 	}
+	if j.reason == "" && p.pixels != nil && j.facts.Image >= 0 {
+		p.intend(j)
+	}
+}
+
+// bad notes that a field's file is bad.
+func (j *job) bad(field int, err error) {
+	j.reason = err.Error()
+	if j.path = sample.Unescape(j.paths[field]); j.path == "" {
+		j.path = sample.Unescape(sample.Join(j.it.key, j.sample.Fields[field].Name))
+	}
+}
+
+// describe notes what is known of the main image.
+func (j *job) describe(info imaging.Info) {
+	j.facts.Format, j.facts.Colorspace = info.Format, info.Colorspace
+	j.facts.Width, j.facts.Height, j.facts.Channels = info.Width, info.Height, info.Channels
+}
+
+// intend decides what becomes of a job's image.
+func (p *packer) intend(j *job) {
+	at := j.facts.Image
+	f := &j.sample.Fields[at]
+	info, err := imaging.Probe(f.Data)
+	if err != nil {
+		j.bad(at, err)
+		return
+	}
+	j.describe(info)
+	j.orient, j.before = info.Orientation, len(f.Data)
+	j.intent = p.plan.Config.Convert.intend(info)
+	if name := j.intent.fieldOf(f.Name); name != f.Name {
+		if _, taken := j.sample.Field(name); taken {
+			j.intent.keep()
+		}
+	}
+}
+
+// replace puts a new file in the place of a field's. The orientation remains: pixels are
+// stored as they were.
+func (j *job) replace(at int, file []byte) {
+	name := j.intent.fieldOf(j.sample.Fields[at].Name)
+	path := j.paths[at]
+	if name != j.sample.Fields[at].Name {
+		path = pathOf(path, name)
+	}
+	j.sample.Fields, j.paths = slices.Delete(j.sample.Fields, at, at+1), slices.Delete(j.paths, at, at+1)
+	to, _ := slices.BinarySearchFunc(j.sample.Fields, name, func(f sample.Field, name string) int { return cmp.Compare(f.Name, name) })
+	j.sample.Fields = slices.Insert(j.sample.Fields, to, sample.Field{Name: name, Data: file})
+	j.paths = slices.Insert(j.paths, to, path)
+	j.facts.Image, j.facts.Path = to, path
+	info, err := imaging.Probe(file)
+	if err != nil {
+		j.err = fmt.Errorf("sample %q: the image that was made of %q is damaged, which is a fault of this program: %w; pack without converting", j.it.key, sample.Unescape(path), err)
+		return
+	}
+	j.describe(info)
 }
 
 // look checks the images of a job's sample and notes the facts of the main one.
@@ -322,15 +502,11 @@ func (p *packer) look(j *job, check *checker) {
 		}
 		info, err := check.image(fields[i].Data)
 		if err != nil {
-			j.reason = err.Error()
-			if j.path = sample.Unescape(j.paths[i]); j.path == "" {
-				j.path = sample.Unescape(sample.Join(j.it.key, fields[i].Name))
-			}
+			j.bad(i, err)
 			return
 		}
 		if i == j.facts.Image && info.Format != "" {
-			j.facts.Format, j.facts.Colorspace = info.Format, info.Colorspace
-			j.facts.Width, j.facts.Height, j.facts.Channels = info.Width, info.Height, info.Channels
+			j.describe(info)
 			j.orient = info.Orientation
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -44,6 +45,10 @@ depend on --workers or on interruptions, byte for byte.
 Several machines: give each the same command with --worker 0/8, 1/8, ... They share
 only SRC and DST; the last one writes the manifest. Any of them may be run again.
 
+Images are packed as they are, byte for byte, unless --max-side, --min-side, --quality,
+--jpeg-baseline or --store ask for something else. They concern the image of each
+sample; masks and other images beside it stay as they are.
+
 Exit code 3 says that the data set is finished and that bad files were left out of
 it; DST/bad.jsonl lists them.`
 
@@ -69,6 +74,8 @@ func newPackCommand() *cobra.Command {
   shardify pack photos out --format tar.zst --shard-size 128MiB --exclude '**/thumbs/**'
   find photos -name '*.jpg' -print0 | shardify pack --files-from - . out
   shardify pack --table labels.csv out
+  shardify pack ~/imagenet out --min-side 256
+  shardify pack ~/imagenet out --max-side 500 --store raw
   shardify pack photos out --dry-run`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -116,9 +123,18 @@ func (o *packOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.OnBad, "on-bad", "", "bad files: quarantine (leave out, list in bad.jsonl, copy to quarantine/),\nskip (leave out and list) or fail (default quarantine)")
 	addJPEGSeek(f, &c.JPEGSeek)
 
+	v := &c.Convert
+	f.IntVar(&v.MaxSide, "max-side", 0, "scale JPEGs down to at most `N` pixels on the longer side (with --store, other\nformats, too)")
+	f.IntVar(&v.MinSide, "min-side", 0, "scale JPEGs down to at most `N` pixels on the shorter side")
+	f.StringVar(&v.Filter, "resize-filter", "", "filter that scales: lanczos, bicubic, bilinear or box (default lanczos)")
+	f.IntVar(&v.Quality, "quality", 0, fmt.Sprintf("quality of JPEGs that are made, 1 to 100 (default %d); without --max-side and\n--min-side, make every JPEG anew and take it if it is smaller", pack.DefaultQuality))
+	f.StringVar((*string)(&v.Subsampling), "subsampling", "", "chroma of JPEGs that are made: 4:4:4, 4:2:2, 4:4:0, 4:2:0 or 4:1:1 (default 4:2:0)")
+	f.BoolVar(&v.JPEGBaseline, "jpeg-baseline", false, "make baseline JPEGs of progressive ones, without a change to any pixel")
+	f.StringVar(&v.Store, "store", "", "how to store images: jpeg (make JPEGs of other formats, too) or raw (pixels, not\ncompressed, as PPM and PGM; default: as they come)")
+
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "say what would be done, check the images, and write nothing")
-	f.IntVar(&o.env.Workers, "workers", 0, "goroutines that read and check (default: the cores)")
-	f.StringVar(&o.memory, "memory", "", "bytes of samples held at once (default 128 MiB)")
+	f.IntVar(&o.env.Workers, "workers", 0, "goroutines that read, check and convert (default: the cores)")
+	f.StringVar(&o.memory, "memory", "", "bytes of samples held at once (default 128 MiB; where images are converted, 64 MiB\nmore for each worker)")
 	f.StringVar(&o.worker, "worker", "", "pack part `i/n` only, i from 0, as one of n processes or machines")
 	f.StringVar(&o.env.TempDir, "temp-dir", "", "folder to sort the plan and to unpack .tar.gz sources in (default: the system's)")
 	f.BoolVar(&o.env.Restart, "restart", false, "drop an unfinished run in DST instead of going on with it")
@@ -280,6 +296,13 @@ type event struct {
 	DoneShards  int64 `json:"done_shards"`
 	DoneBytes   int64 `json:"done_bytes"`
 	Bad         int64 `json:"bad"`
+	// Images converted, their bytes before and after, and images that stay as they are,
+	// where images are converted; of "done" more of that, in images.
+	Converted int64             `json:"converted,omitempty"`
+	FromBytes int64             `json:"from_bytes,omitempty"`
+	ToBytes   int64             `json:"to_bytes,omitempty"`
+	Kept      int64             `json:"kept,omitempty"`
+	Images    *pack.Conversions `json:"images,omitempty"`
 	// Of "done": the data set was finished before; its splits; where bad files are
 	// listed; how many files are no images and belong to none.
 	Already bool         `json:"already,omitempty"`
@@ -303,6 +326,7 @@ func (u *packUI) event(kind string) event {
 		Event: kind, Phase: p.Phase().String(), Seconds: time.Since(u.began).Seconds(),
 		Files: p.Files.Load(), FileBytes: p.FileBytes.Load(), Samples: p.Samples.Load(), DoneSamples: p.DoneSamples.Load(),
 		Shards: p.Shards.Load(), DoneShards: p.DoneShards.Load(), DoneBytes: p.DoneBytes.Load(), Bad: p.Bad.Load(),
+		Converted: p.Converted.Load(), FromBytes: p.ConvertedFrom.Load(), ToBytes: p.ConvertedTo.Load(), Kept: p.Kept.Load(),
 	}
 }
 
@@ -406,6 +430,9 @@ func (u *packUI) result(r *pack.Result, st store.Store) error {
 		if r.Bad > 0 {
 			e.BadList = index.BadName
 		}
+		if r.Images != (pack.Conversions{}) {
+			e.Images = &r.Images
+		}
 		return errors.Join(printJSON(u.s.out, e), left)
 	}
 	if r.Already {
@@ -420,6 +447,7 @@ func (u *packUI) result(r *pack.Result, st store.Store) error {
 	}
 	rate := float64(packed) / max(time.Since(u.began).Seconds(), 1e-9)
 	fmt.Fprintf(u.s.err, "%-8s %s in %s  %s/s%s\n", "pack", bytesText(packed), time.Since(u.began).Round(10*time.Millisecond), bytesText(int64(rate)), found)
+	printImages(u.s.err, "convert", &r.Images)
 	text := splitsText(r.Manifest)
 	if r.Bad > 0 {
 		word := map[string]string{pack.OnBadSkip: "skipped"}[u.o.config.OnBad]
@@ -433,6 +461,39 @@ func (u *packUI) result(r *pack.Result, st store.Store) error {
 	}
 	fmt.Fprintf(u.s.err, "%-8s %s\n", "done", text)
 	return left
+}
+
+// printImages says what became of the images.
+func printImages(w io.Writer, head string, c *pack.Conversions) {
+	if *c == (pack.Conversions{}) {
+		return
+	}
+	text := "no image converted"
+	if c.Converted > 0 {
+		text = fmt.Sprintf("%s converted, %s → %s", count(c.Converted, "image", "images"), bytesText(c.From), bytesText(c.To))
+		var parts []string
+		part := func(n int64, what string) {
+			if n > 0 {
+				parts = append(parts, humanize.Comma(n)+" "+what)
+			}
+		}
+		part(c.Scaled, "scaled")
+		part(c.Baseline, "made baseline")
+		part(c.Alpha, "lost their alpha channel")
+		if len(parts) > 0 {
+			text += " (" + strings.Join(parts, ", ") + ")"
+		}
+	}
+	if c.Kept > 0 {
+		text += fmt.Sprintf("; %s kept as they are", humanize.Comma(c.Kept))
+	}
+	fmt.Fprintf(w, "%-8s %s\n", head, text)
+	if c.Other > 0 {
+		fmt.Fprintf(w, "%-8s %s cannot be converted (16 bits, a kind that is not decoded, or damaged) and stay as they are\n", "", count(c.Other, "image", "images"))
+	}
+	if c.Large > 0 {
+		fmt.Fprintf(w, "%-8s %s stay larger than asked for; --store jpeg converts other formats than JPEG, too\n", "", count(c.Large, "image", "images"))
+	}
 }
 
 func splitsText(m *index.Manifest) string {
@@ -485,6 +546,9 @@ func printReport(s streams, r *pack.Report, st store.Store, asJSON bool) error {
 	}
 	for _, f := range r.Formats {
 		fmt.Fprintf(w, "image    %-12s %s\n", f.Name, humanize.Comma(f.Samples))
+	}
+	if r.Images != nil {
+		printImages(w, "convert", r.Images)
 	}
 	printHistogram(w, "bytes of an image", &r.ImageBytes, bytesText)
 	printHistogram(w, "width", &r.Width, humanize.Comma)
