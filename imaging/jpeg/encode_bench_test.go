@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +115,72 @@ while line := sys.stdin.buffer.readline():
 			b.ReportMetric(pillows/n, "pillow-µs/image")
 			b.ReportMetric(theirs/ours, "x-turbo")
 			b.ReportMetric(pillows/ours, "x-pillow")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkTranscode compares, in one run, what it takes here to make baseline files of
+// photographs, as they are and made progressive, with the system's libjpeg-turbo, and with
+// verification.
+func BenchmarkTranscode(b *testing.B) {
+	const rounds = 7
+	bin := filepath.Join(b.TempDir(), "transcode")
+	if out, err := exec.Command(peers.Program(b, "gcc"), "-O2", "-o", bin, "testdata/transcode.c", "-ljpeg").CombinedOutput(); err != nil {
+		b.Skipf("no libjpeg to compile with: %v\n%s", err, out)
+	}
+	for _, kind := range []string{"baseline", "progressive"} {
+		var names []string
+		var files [][]byte
+		for i, name := range photographs(b) {
+			if i%5 != 0 {
+				continue
+			}
+			if kind == "progressive" {
+				out, err := exec.Command(peers.Program(b, "jpegtran"), "-progressive", name).Output()
+				if err != nil {
+					b.Fatal(err)
+				}
+				name = filepath.Join(b.TempDir(), filepath.Base(name))
+				if err := os.WriteFile(name, out, 0o600); err != nil {
+					b.Fatal(err)
+				}
+			}
+			data, err := os.ReadFile(name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			names, files = append(names, name), append(files, data)
+		}
+		b.Run(kind, func(b *testing.B) {
+			turbo := outputs(b, []byte(strings.Join(names, "\n")), len(names), bin, fmt.Sprint(rounds))
+			var t Transcoder
+			var out []byte
+			var ours, verified, theirs float64
+			for b.Loop() {
+				ours, verified, theirs = 0, 0, 0
+				for i, data := range files {
+					least := [2]time.Duration{time.Hour, time.Hour}
+					for range rounds {
+						start := time.Now()
+						var err error
+						if out, err = t.Transcode(out[:0], data, TranscodeOptions{}); err != nil {
+							b.Fatal(err)
+						}
+						middle := time.Now()
+						if out, err = t.Transcode(out[:0], data, TranscodeOptions{Verify: true}); err != nil {
+							b.Fatal(err)
+						}
+						least[0], least[1] = min(least[0], middle.Sub(start)), min(least[1], time.Since(middle))
+					}
+					ours, verified, theirs = ours+float64(least[0])/1e3, verified+float64(least[1])/1e3, theirs+turbo[i]
+				}
+			}
+			n := float64(len(files))
+			b.ReportMetric(ours/n, "µs/image")
+			b.ReportMetric(verified/n, "verified-µs/image")
+			b.ReportMetric(theirs/n, "turbo-µs/image")
+			b.ReportMetric(theirs/ours, "x-turbo")
 			b.ReportMetric(0, "ns/op")
 		})
 	}

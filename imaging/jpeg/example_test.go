@@ -63,22 +63,19 @@ func ExampleEncoder_Encode() {
 	fmt.Println(len(data))
 }
 
-// A progressive file becomes a baseline file, and is compared with it before it goes.
+// A progressive file becomes a baseline file, which is compared with it.
 func ExampleTranscoder() {
 	data, err := os.ReadFile("progressive.jpg")
 	if err != nil {
 		log.Fatal(err)
 	}
 	var t jpeg.Transcoder
-	baseline, err := t.Transcode(nil, data, jpeg.TranscodeOptions{})
+	baseline, err := t.Transcode(nil, data, jpeg.TranscodeOptions{Verify: true})
 	var unsupported *jpeg.UnsupportedError
 	switch {
 	case errors.As(err, &unsupported):
 		baseline = data // stays as it is
 	case err != nil:
-		log.Fatal(err)
-	}
-	if err := t.Verify(data, baseline, jpeg.TranscodeOptions{}); err != nil {
 		log.Fatal(err)
 	}
 	if err := os.WriteFile("baseline.jpg", baseline, 0o644); err != nil {

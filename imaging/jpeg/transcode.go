@@ -1,6 +1,7 @@
 package jpeg
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,6 +22,10 @@ type TranscodeOptions struct {
 	// bytes a pixel of a baseline file of 4:2:0, twice that of a progressive one, and at
 	// most 18, of four components at full size.
 	MaxPixels int64 `json:"max_pixels,omitempty"`
+	// Verify makes Transcode decode the file that it has made, and compare it with the
+	// original as [Transcoder.Verify] does, in less time, since the original need not be
+	// decoded again.
+	Verify bool `json:"verify,omitempty"`
 }
 
 // Validate reports every fault of the options.
@@ -58,8 +63,9 @@ type Transcoder struct {
 // It has all APPn and COM segments in their order, with these exceptions, by which
 // decoders see the colours of the original: a JFIF segment comes first, and gets no
 // thumbnail; grey and YCbCr files get one unless their first segment is EXIF's; RGB, CMYK
-// and YCCK files get an Adobe segment in place of the one they have. Restart markers, and
-// bytes behind the end marker, are left out. Where steps of quantisation are larger than
+// and YCCK files get an Adobe segment in place of the one they have, or have not (a CMYK
+// file that had none, some decoders, but not libjpeg, Pillow and this one, then take for
+// inverted). Restart markers, and bytes behind the end marker, are left out. Where steps of quantisation are larger than
 // 255, the file is "extended" (SOF1), since a baseline file must not have them.
 //
 // What is not decoded gives an *UnsupportedError (see the package's comment), and so do
@@ -111,7 +117,14 @@ func (t *Transcoder) transcode(dst, data []byte, o *TranscodeOptions) ([]byte, e
 	t.segments(data, &m)
 	w.Header()
 	w.Rows(high)
-	return w.End(), nil
+	out := w.End()
+	if o.Verify {
+		shown := t.shown()
+		if err := t.equal(&shown, out[len(dst):], o.MaxPixels); err != nil {
+			return nil, fmt.Errorf("verification of the transcoded file: %w", err)
+		}
+	}
+	return out, nil
 }
 
 // open reads the header, and checks whether the file can be transcoded.
@@ -366,43 +379,59 @@ func (t *Transcoder) Verify(a, b []byte, o TranscodeOptions) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	w := &t.writer
-	e := &t.entropy
 	// What libjpeg makes of a progressive file that lacks scans counts.
-	e.Raw = false
+	t.entropy.Raw = false
 	if err := t.open(a, o.MaxPixels); err != nil {
 		return fmt.Errorf("the first file: %w", err)
 	}
-	_, high := e.Frame.MCUs()
-	w.Shape(high)
+	_, high := t.entropy.Frame.MCUs()
+	t.writer.Shape(high)
 	if err := t.decode(a, false); err != nil {
 		return fmt.Errorf("the first file: %w", err)
 	}
-	frame, orientation, icc := e.Frame, e.Orientation, e.ICC()
-	if err := t.open(b, o.MaxPixels); err != nil {
+	shown := t.shown()
+	return t.equal(&shown, b, o.MaxPixels)
+}
+
+// shown is what pixels depend on, beside coefficients.
+type shown struct {
+	frame       blocks.Frame
+	orientation int
+	icc         []byte
+}
+
+// shown returns that of the file that has been decoded.
+func (t *Transcoder) shown() shown {
+	return shown{t.entropy.Frame, t.entropy.Orientation, t.entropy.ICC()}
+}
+
+// equal compares a file with one that lies in the planes.
+func (t *Transcoder) equal(s *shown, data []byte, limit int64) error {
+	e := &t.entropy
+	if err := t.open(data, limit); err != nil {
 		return fmt.Errorf("the second file: %w", err)
 	}
-	g := &e.Frame
+	f, g := &s.frame, &e.Frame
 	switch {
-	case g.Width != frame.Width || g.Height != frame.Height:
-		return fmt.Errorf("jpeg: one file has %d x %d pixels, the other %d x %d", frame.Width, frame.Height, g.Width, g.Height)
-	case g.N != frame.N || g.Model != frame.Model:
-		return fmt.Errorf("jpeg: one file is %v, the other %v", model(frame.Model), model(g.Model))
-	case e.Orientation != orientation:
-		return fmt.Errorf("jpeg: one file has the orientation %d, the other %d", orientation, e.Orientation)
-	case string(e.ICC()) != string(icc):
+	case g.Width != f.Width || g.Height != f.Height:
+		return fmt.Errorf("jpeg: one file has %d x %d pixels, the other %d x %d", f.Width, f.Height, g.Width, g.Height)
+	case g.N != f.N || g.Model != f.Model:
+		return fmt.Errorf("jpeg: one file is %v, the other %v", model(f.Model), model(g.Model))
+	case e.Orientation != s.orientation:
+		return fmt.Errorf("jpeg: one file has the orientation %d, the other %d", s.orientation, e.Orientation)
+	case !bytes.Equal(e.ICC(), s.icc):
 		return errors.New("jpeg: the files have different colour profiles")
 	}
 	for c := range g.N {
-		if p, q := &frame.Component[c], &g.Component[c]; p.H != q.H || p.V != q.V {
+		if p, q := &f.Component[c], &g.Component[c]; p.H != q.H || p.V != q.V {
 			return fmt.Errorf("jpeg: component %d is sampled %d x %d in one file, %d x %d in the other", c, p.H, p.V, q.H, q.V)
 		}
 	}
-	if err := t.decode(b, true); err != nil {
+	if err := t.decode(data, true); err != nil {
 		return fmt.Errorf("the second file: %w", err)
 	}
 	for c := range g.N {
-		if frame.Component[c].Quant != g.Component[c].Quant {
+		if f.Component[c].Quant != g.Component[c].Quant {
 			return fmt.Errorf("jpeg: component %d has different steps of quantisation", c)
 		}
 	}

@@ -46,7 +46,7 @@ func TestTranscodeCorpus(t *testing.T) {
 	var d Decoder
 	for _, name := range sorted(files) {
 		data := files[name]
-		out, err := tr.Transcode([]byte("x"), data, TranscodeOptions{})
+		out, err := tr.Transcode([]byte("x"), data, TranscodeOptions{Verify: true})
 		if !transcodes(name) {
 			var unsupported *UnsupportedError
 			if !errors.As(err, &unsupported) || string(out) != "x" {
@@ -338,7 +338,7 @@ func TestTranscodeAllocations(t *testing.T) {
 	out := make([]byte, 0, 1<<20)
 	for _, name := range []string{"70x41-sample2x2.jpg", "70x41-sample1x1-progressive.jpg", "120x90-quality98.jpg", "3x200-restart1.jpg", "cmyk.jpg", "exif6.jpg", "17x17-progressive.jpg"} {
 		if n := testing.AllocsPerRun(20, func() {
-			if _, err := tr.Transcode(out, files[name], TranscodeOptions{}); err != nil {
+			if _, err := tr.Transcode(out, files[name], TranscodeOptions{Verify: true}); err != nil {
 				t.Fatal(err)
 			}
 		}); n != 0 {
@@ -376,9 +376,12 @@ func FuzzTranscode(f *testing.F) {
 	var tr Transcoder
 	var d Decoder
 	f.Fuzz(func(t *testing.T, data []byte) {
-		o := TranscodeOptions{MaxPixels: 1 << 18}
+		o := TranscodeOptions{MaxPixels: 1 << 18, Verify: true}
 		out, err := tr.Transcode(nil, data, o)
 		if err != nil {
+			if strings.Contains(err.Error(), "verification") {
+				t.Fatal(err)
+			}
 			return
 		}
 		if err := tr.Verify(data, out, o); err != nil {

@@ -16,6 +16,7 @@ func encode(g *gen) {
 	masksAVX2(g)
 	masksAVX512(g)
 	writeBlocks(g)
+	countBlocks(g)
 }
 
 // yccAVX2 makes 32 pixels at a time: 8 in a register, as pairs (red, green) and (blue,
@@ -397,25 +398,103 @@ const (
 	codesNear                               = 32
 	// context
 	ctxAcc, ctxN, ctxOut, ctxLimit, ctxOrderOf, ctxLeft, ctxSlots, ctxPred, ctxSlot = 0, 8, 16, 24, 32, 40, 48, 56, 88
+	// tally
+	tallyDC, tallyAC, tallySmall = 0, 32 * 4, (32 + 272) * 4
 	// slot
-	slotCoef, slotMask, slotCodes, slotAt, slotStep, slotPred, slotSize = 0, 8, 16, 24, 32, 40, 48
+	slotCoef, slotMask, slotTable, slotAt, slotStep, slotPred, slotSize = 0, 8, 16, 24, 32, 40, 48
 )
+
+// walk is what writing and counting have in common: the way through the blocks of MCUs,
+// and from one coefficient that is not 0 to the next.
+type walk struct {
+	*gen
+	ctx, mask, coef, table, order, last, slot, slots, bits, t, u, v GPPhysical
+}
+
+func newWalk(g *gen, name, doc string) *walk {
+	g.function(name, "func(c *uint8)", doc)
+	k := &walk{
+		gen: g, ctx: R15, mask: R10, coef: RSI, table: R11, order: R12,
+		last: R13, slot: RBX, slots: R14, bits: RBP, t: RAX, u: RCX, v: RDX,
+	}
+	g.load("c", k.ctx)
+	g.AllocLocal(8) // saves RBP
+	g.MOVQ(at(k.ctx, ctxOrderOf), k.order)
+	return k
+}
+
+// mcu begins an MCU.
+func (k *walk) mcu() {
+	k.LEAQ(at(k.ctx, ctxSlot), k.slot)
+	k.MOVQ(at(k.ctx, ctxSlots), k.slots)
+}
+
+// block goes to the next block, and leaves its difference of DC in v. No
+// coefficient has been looked at.
+func (k *walk) block() {
+	k.MOVQ(at(k.slot, slotAt), k.t)
+	k.MOVQ(at(k.slot, slotCoef), k.coef)
+	k.MOVQ(at(k.slot, slotMask), k.mask)
+	k.MOVQ(k.t, k.u)
+	k.SHRQ(U8(4), k.u)
+	k.MOVQ(atx(k.mask, k.u, 1, 0), k.mask)
+	k.ADDQ(k.t, k.coef)
+	k.ADDQ(at(k.slot, slotStep), k.t)
+	k.MOVQ(k.t, at(k.slot, slotAt))
+	k.MOVQ(at(k.slot, slotTable), k.table)
+	k.MOVQ(at(k.slot, slotPred), k.u)
+	k.MOVWLSX(at(k.coef, 0), k.v.As32())
+	k.MOVL(k.v.As32(), k.t.As32())
+	k.SUBL(atx(k.ctx, k.u, 8, ctxPred), k.v.As32())
+	k.MOVL(k.t.As32(), atx(k.ctx, k.u, 8, ctxPred))
+	k.XORL(k.last.As32(), k.last.As32())
+	k.ANDQ(I32(-2), k.mask)
+}
+
+// coefficient goes to the next one: v is its value, t 1 more than the zeros before it.
+func (k *walk) coefficient() {
+	k.TZCNTQ(k.mask, k.u)
+	k.BLSRQ(k.mask, k.mask)
+	k.MOVBLZX(atx(k.order, k.u, 1, 0), k.v.As32())
+	k.MOVWLSX(atx(k.coef, k.v, 2, 0), k.v.As32())
+	k.MOVL(k.u.As32(), k.t.As32())
+	k.SUBL(k.last.As32(), k.t.As32())
+	k.MOVL(k.u.As32(), k.last.As32())
+}
+
+// magnitude leaves v's without its sign in bits.
+func (k *walk) magnitude() {
+	k.MOVL(k.v.As32(), k.bits.As32())
+	k.NEGL(k.bits.As32())
+	k.CMOVLMI(k.v.As32(), k.bits.As32())
+}
+
+// size makes that its size.
+func (k *walk) size() {
+	k.LZCNTL(k.bits.As32(), k.bits.As32())
+	k.NEGL(k.bits.As32())
+	k.ADDL(U8(32), k.bits.As32())
+}
+
+// mcus goes to the next block, and to the next MCU.
+func (k *walk) mcus() {
+	k.ADDQ(U8(slotSize), k.slot)
+	k.DECQ(k.slots)
+	k.JNE(LabelRef("block"))
+	k.DECQ(at(k.ctx, ctxLeft))
+	k.JNE(LabelRef("mcu"))
+}
 
 // writeBlocks writes MCUs until none is left or there is no room for another for
 // sure. Codes gather in acc, whose low n bits are valid; of n itself the low 6 bits, so
 // that a table's entry, a code behind its length, is shifted by and added as it is.
 func writeBlocks(g *gen) {
-	g.function("writeBMI2", "func(c *uint8)", "writeBMI2 writes MCUs.")
-	ctx := g.load("c", R15)
-	acc, n, out, mask, coef, codes, order := R8, R9, RDI, R10, RSI, R11, R12
-	last, slot, slots := R13, RBX, R14
-	t, u, v := RAX, RCX, RDX
-	g.AllocLocal(8) // saves RBP
-	bits := RBP
-	g.MOVQ(at(ctx, ctxAcc), acc)
-	g.MOVQ(at(ctx, ctxN), n)
-	g.MOVQ(at(ctx, ctxOut), out)
-	g.MOVQ(at(ctx, ctxOrderOf), order)
+	k := newWalk(g, "writeBMI2", "writeBMI2 writes MCUs.")
+	acc, n, out := R8, R9, RDI
+	t, u, v, bits, mask, table := k.t, k.u, k.v, k.bits, k.mask, k.table
+	g.MOVQ(at(k.ctx, ctxAcc), acc)
+	g.MOVQ(at(k.ctx, ctxN), n)
+	g.MOVQ(at(k.ctx, ctxOut), out)
 
 	flush := func() { // leaves less than 8 bits; uses t and u
 		g.MOVL(n.As32(), t.As32())
@@ -435,16 +514,7 @@ func writeBlocks(g *gen) {
 		g.SHRL(U8(codeBits6), e.As32())
 		g.ORQ(e, acc)
 	}
-	// value appends v's bits, whose size is in bits; uses u.
-	size := func() { // of v, in bits; uses u
-		g.MOVL(v.As32(), bits.As32())
-		g.NEGL(bits.As32())
-		g.CMOVLMI(v.As32(), bits.As32())
-		g.LZCNTL(bits.As32(), bits.As32())
-		g.NEGL(bits.As32())
-		g.ADDL(U8(32), bits.As32())
-	}
-	value := func() {
+	value := func() { // appends v's bits, whose size is in bits; uses u
 		g.MOVL(v.As32(), u.As32())
 		g.SARL(U8(31), u.As32())
 		g.ADDL(v.As32(), u.As32())
@@ -454,13 +524,7 @@ func writeBlocks(g *gen) {
 		g.ADDL(bits.As32(), n.As32())
 	}
 	symbol := func(id string) {
-		g.TZCNTQ(mask, u)
-		g.BLSRQ(mask, mask)
-		g.MOVBLZX(atx(order, u, 1, 0), v.As32())
-		g.MOVWLSX(atx(coef, v, 2, 0), v.As32())
-		g.MOVL(u.As32(), t.As32())
-		g.SUBL(last.As32(), t.As32()) // the run, and 1
-		g.MOVL(u.As32(), last.As32())
+		k.coefficient()
 		g.CMPL(t.As32(), U8(16))
 		g.JHI(LabelRef("far" + id))
 		g.Label("run" + id)
@@ -469,7 +533,7 @@ func writeBlocks(g *gen) {
 		g.JCC(LabelRef("large" + id))
 		g.SHLL(U8(6), t.As32())
 		g.ADDL(u.As32(), t.As32())
-		g.MOVL(atx(codes, t, 4, codesSmall-4*2*codesNear), t.As32())
+		g.MOVL(atx(table, t, 4, codesSmall-4*2*codesNear), t.As32())
 		emit(t)
 		g.Label("next" + id)
 	}
@@ -479,7 +543,7 @@ func writeBlocks(g *gen) {
 		g.MOVL(t.As32(), bits.As32())
 		flush()
 		g.Label("zeros" + id)
-		g.MOVL(at(codes, codesAC+4*0xf0), t.As32())
+		g.MOVL(at(table, codesAC+4*0xf0), t.As32())
 		emit(t)
 		g.SUBL(U8(16), bits.As32())
 		g.CMPL(bits.As32(), U8(16))
@@ -490,9 +554,10 @@ func writeBlocks(g *gen) {
 
 		g.Label("large" + id)
 		g.SHLL(U8(4), t.As32())
-		size()
+		k.magnitude()
+		k.size()
 		g.ADDL(bits.As32(), t.As32())
-		g.MOVL(atx(codes, t, 4, codesAC-4*16), u.As32())
+		g.MOVL(atx(table, t, 4, codesAC-4*16), u.As32())
 		g.MOVL(u.As32(), at(RSP, 0))
 		flush()
 		g.MOVL(at(RSP, 0), t.As32())
@@ -502,33 +567,18 @@ func writeBlocks(g *gen) {
 	}
 
 	g.Label("mcu")
-	g.CMPQ(out, at(ctx, ctxLimit))
+	g.CMPQ(out, at(k.ctx, ctxLimit))
 	g.JHI(LabelRef("out"))
-	g.LEAQ(at(ctx, ctxSlot), slot)
-	g.MOVQ(at(ctx, ctxSlots), slots)
+	k.mcu()
 
 	g.Label("block")
-	g.MOVQ(at(slot, slotAt), t)
-	g.MOVQ(at(slot, slotCoef), coef)
-	g.MOVQ(at(slot, slotMask), mask)
-	g.MOVQ(t, u)
-	g.SHRQ(U8(4), u)
-	g.MOVQ(atx(mask, u, 1, 0), mask)
-	g.ADDQ(t, coef)
-	g.ADDQ(at(slot, slotStep), t)
-	g.MOVQ(t, at(slot, slotAt))
-	g.MOVQ(at(slot, slotCodes), codes)
-	g.MOVQ(at(slot, slotPred), u)
-	g.MOVWLSX(at(coef, 0), v.As32())
-	g.MOVL(v.As32(), t.As32())
-	g.SUBL(atx(ctx, u, 8, ctxPred), v.As32())
-	g.MOVL(t.As32(), atx(ctx, u, 8, ctxPred))
-	size()
-	g.MOVL(atx(codes, bits, 4, codesDC), t.As32())
+	k.block()
+	k.magnitude()
+	k.size()
+	g.MOVL(atx(table, bits, 4, codesDC), t.As32())
 	emit(t)
 	value()
-	g.XORL(last.As32(), last.As32())
-	g.ANDQ(I32(-2), mask)
+	g.TESTQ(mask, mask)
 	g.JEQ(LabelRef("end"))
 
 	// After DC there are at most 34 bits, and 60 after a coefficient.
@@ -542,23 +592,83 @@ func writeBlocks(g *gen) {
 	g.JNE(LabelRef("pair"))
 
 	g.Label("end")
-	g.CMPL(last.As32(), U8(63))
+	g.CMPL(k.last.As32(), U8(63))
 	g.JEQ(LabelRef("full"))
-	g.MOVL(at(codes, codesAC), t.As32())
+	g.MOVL(at(table, codesAC), t.As32())
 	emit(t)
 	g.Label("full")
 	flush()
-	g.ADDQ(U8(slotSize), slot)
-	g.DECQ(slots)
-	g.JNE(LabelRef("block"))
-	g.DECQ(at(ctx, ctxLeft))
-	g.JNE(LabelRef("mcu"))
+	k.mcus()
 
 	g.Label("out")
-	g.MOVQ(acc, at(ctx, ctxAcc))
-	g.MOVQ(n, at(ctx, ctxN))
-	g.MOVQ(out, at(ctx, ctxOut))
+	g.MOVQ(acc, at(k.ctx, ctxAcc))
+	g.MOVQ(n, at(k.ctx, ctxN))
+	g.MOVQ(out, at(k.ctx, ctxOut))
 	g.RET()
 	slow("A")
 	slow("B")
+}
+
+// countBlocks counts what writeBlocks would write. What it leaves in the context in place
+// of acc and n are all differences of DC and all coefficients, one or-ed with the other,
+// without their signs.
+func countBlocks(g *gen) {
+	k := newWalk(g, "countBMI2", "countBMI2 counts the symbols of MCUs.")
+	dc, ac := R8, R9
+	t, u, v, bits, mask, table := k.t, k.u, k.v, k.bits, k.mask, k.table
+	g.MOVQ(at(k.ctx, ctxAcc), dc)
+	g.MOVQ(at(k.ctx, ctxN), ac)
+
+	g.Label("mcu")
+	k.mcu()
+	g.Label("block")
+	k.block()
+	k.magnitude()
+	g.ORQ(bits, dc)
+	k.size()
+	g.INCL(atx(table, bits, 4, tallyDC))
+	g.TESTQ(mask, mask)
+	g.JEQ(LabelRef("end"))
+
+	g.Label("coefficient")
+	k.coefficient()
+	g.CMPL(t.As32(), U8(16))
+	g.JHI(LabelRef("far"))
+	g.Label("run")
+	g.LEAL(at(v, codesNear), u.As32())
+	g.CMPL(u.As32(), U8(2*codesNear))
+	g.JCC(LabelRef("large"))
+	g.SHLL(U8(6), t.As32())
+	g.ADDL(u.As32(), t.As32())
+	g.INCL(atx(table, t, 4, tallySmall-4*2*codesNear))
+	g.TESTQ(mask, mask)
+	g.JNE(LabelRef("coefficient"))
+
+	g.Label("end")
+	g.CMPL(k.last.As32(), U8(63))
+	g.JEQ(LabelRef("full"))
+	g.INCL(at(table, tallyAC))
+	g.Label("full")
+	k.mcus()
+	g.MOVQ(dc, at(k.ctx, ctxAcc))
+	g.MOVQ(ac, at(k.ctx, ctxN))
+	g.RET()
+
+	g.Label("far")
+	g.INCL(at(table, tallyAC+4*0xf0))
+	g.SUBL(U8(16), t.As32())
+	g.CMPL(t.As32(), U8(16))
+	g.JHI(LabelRef("far"))
+	g.JMP(LabelRef("run"))
+
+	g.Label("large")
+	k.magnitude()
+	g.ORQ(bits, ac)
+	k.size()
+	g.SHLL(U8(4), t.As32())
+	g.ADDL(bits.As32(), t.As32())
+	g.INCL(atx(table, t, 4, tallyAC-4*16))
+	g.TESTQ(mask, mask)
+	g.JNE(LabelRef("coefficient"))
+	g.JMP(LabelRef("end"))
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
+	"shardify/imaging/jpeg/internal/blocks"
 	"shardify/internal/simd"
 )
 
@@ -68,11 +69,12 @@ func masks(mask []uint64, coef []int16, l *Layout, level simd.Level) {
 	masksAVX2(&mask[0], &coef[0], &l.order[0], len(mask))
 }
 
-// assembly tells whether the processor can run writeBMI2; whichever has BMI2 has LZCNT.
+// assembly tells whether the processor can run writeBMI2 and countBMI2; whichever has BMI2
+// has LZCNT.
 var assembly = cpu.X86.HasBMI1 && cpu.X86.HasBMI2
 
-// context is writeBMI2's argument; tools/asm/encode.go knows how it lies in memory, and
-// so for slot, codes and Layout.
+// context is their argument; tools/asm/encode.go knows how it lies in memory, and
+// so for slot, codes, tally and Layout.
 type context struct {
 	acc, n     uint64
 	out, limit unsafe.Pointer
@@ -87,8 +89,8 @@ type context struct {
 type slot struct {
 	coef     *int16
 	mask     *uint64
-	codes    *codes
-	at, step int // bytes of coef
+	table    unsafe.Pointer // codes, or where symbols are counted: a tally
+	at, step int            // bytes of coef
 	pred     int
 }
 
@@ -100,21 +102,17 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(Layout{}.pick)-64]
 	_ = [1]struct{}{}[unsafe.Offsetof(codes{}.ac)-16*4]
 	_ = [1]struct{}{}[unsafe.Offsetof(codes{}.small)-(16+256)*4]
+	_ = [1]struct{}{}[unsafe.Offsetof(tally{}.ac)-32*4]
+	_ = [1]struct{}{}[unsafe.Offsetof(tally{}.small)-(32+272)*4]
 	_ = [1]struct{}{}[unsafe.Offsetof(divisors{}.round)-128]
 	_ = [1]struct{}{}[unsafe.Offsetof(divisors{}.scale)-256]
 	_ = [1]struct{}{}[lengthBits-6]
 	_ = [1]struct{}{}[near-32]
 )
 
-// row writes MCUs [from, to) of row y of the planes, as far as there is room in raw for
-// sure, and returns how many.
-func (w *Writer) row(y, from, to int) int {
-	if w.Level == simd.Generic || !assembly {
-		return w.rowGeneric(y, from, to)
-	}
+// place points the context at MCUs [from, to) of row y of the planes.
+func (w *Writer) place(y, from, to int, tables *[2]unsafe.Pointer) {
 	c := &w.context
-	c.acc, c.n = w.acc, uint64(w.n)
-	c.out, c.limit = unsafe.Pointer(&w.raw[w.at]), unsafe.Pointer(&w.raw[len(w.raw)-maxMCU])
 	c.order = &w.Layout.order
 	c.left, c.slots = to-from, 0
 	for i := range w.Frame.N {
@@ -123,16 +121,57 @@ func (w *Writer) row(y, from, to int) int {
 		_ = p.Mask[((y+1)*f.V-1)*p.Stride+to*f.H-1]
 		for b := range f.V * f.H {
 			block := (y*f.V+b/f.H)*p.Stride + from*f.H + b%f.H
-			c.slot[c.slots] = slot{&p.Coef[0], &p.Mask[0], &w.codes[f.Table], 128 * block, 128 * f.H, i}
+			c.slot[c.slots] = slot{&p.Coef[0], &p.Mask[0], tables[f.Table], 128 * block, 128 * f.H, i}
 			c.slots++
 		}
 		c.pred[i] = int64(w.pred[i])
 	}
+}
+
+// placed takes back what the context knows of the way so far.
+func (w *Writer) placed() {
+	for i := range w.Frame.N {
+		w.pred[i] = int32(w.context.pred[i])
+	}
+}
+
+// row writes MCUs [from, to) of row y of the planes, as far as there is room in raw for
+// sure, and returns how many.
+func (w *Writer) row(y, from, to int) int {
+	if w.Level == simd.Generic || !assembly {
+		return w.rowGeneric(y, from, to)
+	}
+	c := &w.context
+	w.place(y, from, to, &[2]unsafe.Pointer{unsafe.Pointer(&w.codes[0]), unsafe.Pointer(&w.codes[1])})
+	c.acc, c.n = w.acc, uint64(w.n)
+	c.out, c.limit = unsafe.Pointer(&w.raw[w.at]), unsafe.Pointer(&w.raw[len(w.raw)-maxMCU])
 	writeBMI2((*uint8)(unsafe.Pointer(c)))
 	w.acc, w.n = c.acc, uint(c.n)
 	w.at = int(uintptr(c.out) - uintptr(unsafe.Pointer(&w.raw[0])))
-	for i := range w.Frame.N {
-		w.pred[i] = int32(c.pred[i])
-	}
+	w.placed()
 	return to - from - c.left
+}
+
+// count counts the symbols of rows rows of MCUs.
+func (w *Writer) count(rows int) error {
+	if w.Level == simd.Generic || !assembly {
+		return w.countGeneric(rows)
+	}
+	c := &w.context
+	x, _ := w.Frame.mcus()
+	c.acc, c.n = 0, 0
+	w.pred = [blocks.MaxComponents]int32{}
+	for y := range rows {
+		w.place(y, 0, x, &[2]unsafe.Pointer{unsafe.Pointer(&w.tally[0]), unsafe.Pointer(&w.tally[1])})
+		countBMI2((*uint8)(unsafe.Pointer(c)))
+		w.placed()
+		if y%64 == 63 { // long before 32 bits are too few
+			w.fold()
+		}
+	}
+	w.fold()
+	if c.acc>>maxDC != 0 || c.n>>maxAC != 0 {
+		return w.countGeneric(rows) // which tells where
+	}
+	return nil
 }

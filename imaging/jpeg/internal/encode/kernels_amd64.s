@@ -1257,10 +1257,10 @@ loop:
 // Requires: BMI, BMI2, CMOV, LZCNT
 TEXT ·writeBMI2(SB), NOSPLIT, $8-8
 	MOVQ c+0(FP), R15
+	MOVQ 32(R15), R12
 	MOVQ (R15), R8
 	MOVQ 8(R15), R9
 	MOVQ 16(R15), DI
-	MOVQ 32(R15), R12
 
 mcu:
 	CMPQ DI, 24(R15)
@@ -1284,6 +1284,8 @@ block:
 	MOVL    DX, AX
 	SUBL    56(R15)(CX*8), DX
 	MOVL    AX, 56(R15)(CX*8)
+	XORL    R13, R13
+	ANDQ    $-2, R10
 	MOVL    DX, BP
 	NEGL    BP
 	CMOVLMI DX, BP
@@ -1302,8 +1304,7 @@ block:
 	SHLXQ   BP, R8, R8
 	ORQ     CX, R8
 	ADDL    BP, R9
-	XORL    R13, R13
-	ANDQ    $-2, R10
+	TESTQ   R10, R10
 	JEQ     end
 
 pair:
@@ -1539,3 +1540,102 @@ largeB:
 	ORQ     CX, R8
 	ADDL    BP, R9
 	JMP     nextB
+
+// func countBMI2(c *uint8)
+// Requires: BMI, CMOV, LZCNT
+TEXT ·countBMI2(SB), NOSPLIT, $8-8
+	MOVQ c+0(FP), R15
+	MOVQ 32(R15), R12
+	MOVQ (R15), R8
+	MOVQ 8(R15), R9
+
+mcu:
+	LEAQ 88(R15), BX
+	MOVQ 48(R15), R14
+
+block:
+	MOVQ    24(BX), AX
+	MOVQ    (BX), SI
+	MOVQ    8(BX), R10
+	MOVQ    AX, CX
+	SHRQ    $0x04, CX
+	MOVQ    (R10)(CX*1), R10
+	ADDQ    AX, SI
+	ADDQ    32(BX), AX
+	MOVQ    AX, 24(BX)
+	MOVQ    16(BX), R11
+	MOVQ    40(BX), CX
+	MOVWLSX (SI), DX
+	MOVL    DX, AX
+	SUBL    56(R15)(CX*8), DX
+	MOVL    AX, 56(R15)(CX*8)
+	XORL    R13, R13
+	ANDQ    $-2, R10
+	MOVL    DX, BP
+	NEGL    BP
+	CMOVLMI DX, BP
+	ORQ     BP, R8
+	LZCNTL  BP, BP
+	NEGL    BP
+	ADDL    $0x20, BP
+	INCL    (R11)(BP*4)
+	TESTQ   R10, R10
+	JEQ     end
+
+coefficient:
+	TZCNTQ  R10, CX
+	BLSRQ   R10, R10
+	MOVBLZX (R12)(CX*1), DX
+	MOVWLSX (SI)(DX*2), DX
+	MOVL    CX, AX
+	SUBL    R13, AX
+	MOVL    CX, R13
+	CMPL    AX, $0x10
+	JHI     far
+
+run:
+	LEAL  32(DX), CX
+	CMPL  CX, $0x40
+	JCC   large
+	SHLL  $0x06, AX
+	ADDL  CX, AX
+	INCL  960(R11)(AX*4)
+	TESTQ R10, R10
+	JNE   coefficient
+
+end:
+	CMPL R13, $0x3f
+	JEQ  full
+	INCL 128(R11)
+
+full:
+	ADDQ $0x30, BX
+	DECQ R14
+	JNE  block
+	DECQ 40(R15)
+	JNE  mcu
+	MOVQ R8, (R15)
+	MOVQ R9, 8(R15)
+	RET
+
+far:
+	INCL 1088(R11)
+	SUBL $0x10, AX
+	CMPL AX, $0x10
+	JHI  far
+	JMP  run
+
+large:
+	MOVL    DX, BP
+	NEGL    BP
+	CMOVLMI DX, BP
+	ORQ     BP, R9
+	LZCNTL  BP, BP
+	NEGL    BP
+	ADDL    $0x20, BP
+	SHLL    $0x04, AX
+	ADDL    BP, AX
+	INCL    64(R11)(AX*4)
+	TESTQ   R10, R10
+	JNE     coefficient
+	JMP     end

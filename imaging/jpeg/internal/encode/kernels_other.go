@@ -22,3 +22,5 @@ const assembly = false
 type context struct{}
 
 func (w *Writer) row(y, from, to int) int { return w.rowGeneric(y, from, to) }
+
+func (w *Writer) count(rows int) error { return w.countGeneric(rows) }

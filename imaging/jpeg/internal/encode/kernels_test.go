@@ -2,6 +2,7 @@ package encode
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -209,6 +210,41 @@ func TestWrite(t *testing.T) {
 		}
 		if !bytes.Equal(files[0], files[1]) {
 			t.Fatalf("round %d: %d bytes, not those %d of generic Go", round, len(files[1]), len(files[0]))
+		}
+	}
+}
+
+// Coefficients that a baseline file cannot hold are found, and where; the largest that it
+// can hold pass.
+func TestRange(t *testing.T) {
+	for _, level := range simd.All() {
+		for _, c := range []struct {
+			component, block, k int
+			value               int16
+			dc                  bool
+		}{
+			{0, 4, 7, 1023, false}, {0, 4, 7, 1024, false}, {1, 2, 63, -1024, false}, {2, 0, 1, -32768, false},
+			{0, 0, 0, 2047, true}, {0, 0, 0, 2048, true}, {2, 1, 0, -2048, true}, {1, 0, 0, -32768, true},
+		} {
+			var w Writer
+			w.Level, w.Layout = level, Stored
+			w.Frame = Frame{Width: 33, Height: 20, MaxH: 2, MaxV: 2, N: 3}
+			w.Frame.Component = [4]Component{{H: 2, V: 2}, {H: 1, V: 1, Table: 1}, {H: 1, V: 1, Table: 1}}
+			w.Shape(2)
+			for i := range 3 {
+				clear(w.Plane[i].Coef)
+			}
+			w.Plane[c.component].Coef[64*c.block+int(blocks.Order[c.k])] = c.value
+			w.SetMasks()
+			err := w.Optimize(2)
+			var got *RangeError
+			if c.value == 1023 || c.value == 2047 {
+				if err != nil {
+					t.Errorf("%v, %+v: %v", level, c, err)
+				}
+			} else if !errors.As(err, &got) || *got != (RangeError{c.component, c.block, 0, c.dc, int(c.value)}) {
+				t.Errorf("%v, %+v: %v", level, c, err)
+			}
 		}
 	}
 }

@@ -22,7 +22,8 @@ type Writer struct {
 	def   [2][2][]byte // DC and AC, by number
 	own   [2]codes
 	codes *[2]codes
-	count [2][2]frequencies
+	freq  [2][2]frequencies
+	tally [2]tally
 
 	pred [blocks.MaxComponents]int32
 	acc  uint64 // its low n bits are still to be written
@@ -81,13 +82,59 @@ const (
 	maxAC = 10
 )
 
-// Optimize makes Huffman tables for what is in rows rows of MCUs, all there are.
+// tally counts symbols as codes has them: small those of values that are looked up
+// together with their codes.
+type tally struct {
+	dc    [32]uint32
+	ac    [272]uint32
+	small [16 * 2 * near]uint32
+}
+
+// fold adds what was tallied to the frequencies.
+func (w *Writer) fold() {
+	for i := range w.tally {
+		t, dc, ac := &w.tally[i], &w.freq[0][i], &w.freq[1][i]
+		for size, n := range t.dc {
+			dc[size] += int64(n)
+		}
+		for symbol, n := range t.ac[:len(ac)] {
+			ac[symbol] += int64(n)
+		}
+		for j, n := range t.small {
+			v := j%(2*near) - near
+			ac[j/(2*near)<<4|bits.Len32(uint32(max(v, -v)))] += int64(n)
+		}
+		*t = tally{}
+	}
+}
+
+// Optimize makes Huffman tables for what is in rows rows of MCUs, all there are. An error
+// is a *RangeError.
 func (w *Writer) Optimize(rows int) error {
-	w.count = [2][2]frequencies{}
+	w.freq = [2][2]frequencies{}
+	if err := w.count(rows); err != nil {
+		return err
+	}
+	tables := uint8(0)
+	for _, f := range w.Frame.Component[:w.Frame.N] {
+		tables = max(tables, f.Table)
+	}
+	for i := range tables + 1 {
+		for class := range 2 {
+			w.def[class][i] = optimal(w.def[class][i], &w.freq[class][i])
+		}
+		w.own[i].set(w.def[0][i], w.def[1][i])
+	}
+	w.codes = &w.own
+	return nil
+}
+
+// countGeneric counts the symbols of rows rows of MCUs.
+func (w *Writer) countGeneric(rows int) error {
 	x, _ := w.Frame.mcus()
 	for c := range w.Frame.N {
 		p, f := &w.Plane[c], &w.Frame.Component[c]
-		dc, ac := &w.count[0][f.Table], &w.count[1][f.Table]
+		dc, ac := &w.freq[0][f.Table], &w.freq[1][f.Table]
 		pred := int32(0)
 		for row := 0; row < rows*f.V; row += f.V {
 			for column := 0; column < x*f.H; column += f.H {
@@ -97,10 +144,10 @@ func (w *Writer) Optimize(rows int) error {
 					diff := int32(b[w.Layout.order[0]&63]) - pred
 					pred += diff
 					size := bits.Len32(uint32(max(diff, -diff)))
-					dc[size]++
 					if size > maxDC {
 						return &RangeError{c, column + i%f.H, row + i/f.H, true, int(diff)}
 					}
+					dc[size]++
 					if k, ok := countAC(ac, b, p.Mask[at], &w.Layout.order); !ok {
 						return &RangeError{c, column + i%f.H, row + i/f.H, false, int(b[w.Layout.order[k]&63])}
 					}
@@ -108,17 +155,6 @@ func (w *Writer) Optimize(rows int) error {
 			}
 		}
 	}
-	tables := uint8(0)
-	for _, f := range w.Frame.Component[:w.Frame.N] {
-		tables = max(tables, f.Table)
-	}
-	for i := range tables + 1 {
-		for class := range 2 {
-			w.def[class][i] = optimal(w.def[class][i], &w.count[class][i])
-		}
-		w.own[i].set(w.def[0][i], w.def[1][i])
-	}
-	w.codes = &w.own
 	return nil
 }
 

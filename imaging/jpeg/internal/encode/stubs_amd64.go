@@ -43,3 +43,8 @@ func masksAVX512(mask *uint64, coef *int16, l *uint8, n int)
 //
 //go:noescape
 func writeBMI2(c *uint8)
+
+// countBMI2 counts the symbols of MCUs.
+//
+//go:noescape
+func countBMI2(c *uint8)
