@@ -37,14 +37,14 @@ S3_SERVER := .cache/tools/versitygw-$(VERSITYGW)
 RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-peers bench-jpeg bench-memory bench-first soak-resume fuzz \
+.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-peers bench-jpeg bench-memory bench-first soak-resume soak-s3 fuzz \
 	asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Variables: DATA=dir (demo), IMAGES=n CLASSES=n (demo without DATA), FUZZTIME=30s,'
-	@echo '           PKGS=./index (test, fuzz, bench), BENCH=regexp BENCHTIME=5x, ROUNDS=n (bench-*),'
+	@echo '           PKGS=./index (test, fuzz, bench), BENCH=regexp BENCHTIME=5x, ROUNDS=n (bench-*), SOAK=30m,'
 	@echo '           PHOTOS=dir (bench-*: JPEG files), PEERS=dali (bench-peers: tools/peers/*.txt)'
 
 build: ## build bin/shardify and bin/shardread, stamped with git's version
@@ -87,6 +87,9 @@ bench-memory: build ## resident memory of shardread against its budget, with out
 
 bench-first: build ## from a process's start to the first batch of 10,000 shards
 	$(GO) run ./tools/bench $(BENCHFLAGS) first
+
+soak-s3: tools ## SOAK=30m of epochs from an S3 server that fails in each hundredth request
+	$(GO) test ./reader -run '^TestS3Faults$$' -count=1 -v -timeout 0 -soak $(SOAK)
 
 soak-resume: ## kill and resume ranks 50 times over three epochs, in changing worlds
 	$(GO) test ./reader -run '^TestKillAndResume$$' -count=1 -v -timeout 30m -kills 50

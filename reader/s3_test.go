@@ -1,7 +1,11 @@
 package reader
 
 import (
+	"flag"
 	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,10 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"shardify/dataset/datasettest"
 	"shardify/sample"
 	"shardify/store/cache"
+	"shardify/store/limit"
 	"shardify/store/open"
+	"shardify/store/retry"
 	"shardify/store/s3/s3test"
 )
 
@@ -150,4 +158,176 @@ func TestS3FirstBatch(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// passOf reads an epoch of a data set and returns its samples' numbers and the sums of
+// their bytes, in order. At batch at it calls during.
+func passOf(t *testing.T, url string, c Config, at int, during func()) (all []string) {
+	t.Helper()
+	r, err := Open(t.Context(), url, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n := 0
+	for b, err := range r.Epoch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; n == at {
+			during()
+		}
+		for i, s := range b.Samples() {
+			data, _ := b.Field(i, "bin")
+			all = append(all, fmt.Sprintf("%d %08x", s, crc32.ChecksumIEEE(data)))
+		}
+		b.Release()
+	}
+	return all
+}
+
+// soak is how long TestS3Faults goes on with each order; once through it does in any case.
+var soak = flag.Duration("soak", 0, "how long TestS3Faults reads epochs through faults, in each order")
+
+// residentBytes is the memory that the process has.
+func residentBytes(t *testing.T) (n int64) {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0 // not Linux
+	}
+	_, line, _ := strings.Cut(string(status), "VmRSS:")
+	if _, err := fmt.Sscan(line, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n << 10
+}
+
+// An epoch through faults of every kind, each in a hundredth of the requests, has the
+// same samples in the same order, and leaves neither goroutines nor connections.
+func TestS3Faults(t *testing.T) {
+	server := s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	url := "s3://" + s3test.Bucket + "/set"
+	st, err := open.URL(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	datasettest.Write(t, st, datasettest.Options{Shards: 3, Samples: 300, Make: smallSample})
+	faults := []s3test.Fault{
+		{Status: 500, Code: "InternalError"}, {Status: 503, Code: "SlowDown"}, {Reset: true}, {Lose: true},
+		{Cut: 1}, {Cut: 3000}, {Shift: 7}, {Flip: 2000}, {Stall: time.Hour},
+	}
+	for _, shuffle := range []Shuffle{ShuffleGlobal, ShuffleWindow} {
+		c := Config{
+			BatchSize: 16, Ends: EndsExact, Decode: DecodeNone, Fields: []string{"bin"}, Shuffle: shuffle, Window: 300,
+			Retry: retry.Config{Timeout: 500 * time.Millisecond, Backoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, Attempts: 20},
+		}
+		t.Setenv("AWS_ENDPOINT_URL_S3", server.Endpoint)
+		want := passOf(t, url, c, 0, nil)
+		// In the window there are fewer requests, and each fault comes more often.
+		rate, span := 0.01, 0
+		if shuffle == ShuffleWindow {
+			rate, span = 0.05, 16<<10
+		}
+		var mu sync.Mutex
+		random := rand.New(rand.NewPCG(1, 2))
+		hits := make([]int, len(faults))
+		seen := map[string]bool{}
+		front := server.Front(t, func(r s3test.Request) s3test.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			// What was damaged on its way is read once more, and then comes whole.
+			var from, to int
+			_, err := fmt.Sscanf(r.Range, "bytes=%d-%d", &from, &to)
+			again := seen[r.Path+r.Range] || err != nil || to-from < span || strings.HasSuffix(r.Path, "manifest.json")
+			seen[r.Path+r.Range] = true
+			k := int(random.Float64() / rate)
+			if k >= len(faults) || faults[k].Flip > 0 && again {
+				return s3test.Fault{}
+			}
+			hits[k]++
+			return faults[k]
+		})
+		t.Setenv("AWS_ENDPOINT_URL_S3", front.URL)
+		before := goleak.IgnoreCurrent()
+		var resident []int64 // bytes after each pass
+		requests := 0
+		for until := time.Now().Add(*soak); ; {
+			if got := passOf(t, url, c, 0, nil); !slices.Equal(got, want) {
+				t.Errorf("%q: other samples, or in another order", shuffle)
+			}
+			requests += len(front.Forget())
+			mu.Lock()
+			clear(seen)
+			mu.Unlock()
+			resident = append(resident, residentBytes(t))
+			if time.Now().After(until) {
+				break
+			}
+		}
+		if n := len(resident); n >= 30 {
+			middle, end := slices.Max(resident[n/3:2*n/3]), slices.Max(resident[2*n/3:])
+			t.Logf("%q: %d passes; %d MB resident at most in the second third, %d in the last", shuffle, n, middle>>20, end>>20)
+			if end > middle+middle/10+8<<20 {
+				t.Errorf("%q: memory grows: %d", shuffle, resident)
+			}
+		}
+		t.Logf("%q: %d requests, faults %v", shuffle, requests, hits)
+		if shuffle == ShuffleGlobal && slices.Min(hits) == 0 {
+			t.Errorf("%q: the faults came %v times", shuffle, hits)
+		}
+		// Idle connections are kept for the next request, by the HTTP client alone; of
+		// those under way none is left.
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			open, busy := front.Connections()
+			if busy == 0 && open <= 2*limit.DefaultMax {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%q: %d connections are open, %d of them under way", shuffle, open, busy)
+			}
+		}
+		if err := goleak.Find(before, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+			goleak.IgnoreAnyFunction("net/http.(*conn).serve")); err != nil {
+			t.Errorf("%q: %v", shuffle, err)
+		}
+	}
+}
+
+// smallSample is a sample of some kilobytes.
+func smallSample(n, _ int) datasettest.Made {
+	data := make([]byte, 3000+n%7*700)
+	for i := range data {
+		data[i] = byte(i*n + i>>5)
+	}
+	return datasettest.Made{Sample: sample.Sample{Key: fmt.Sprintf("%06d", n), Fields: []sample.Field{{Name: "bin", Data: data}}}, Label: int64(n % 5)}
+}
+
+// A server that is killed in the middle of an epoch, and comes back, costs time.
+func TestS3ServerKilled(t *testing.T) {
+	server := s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	url := "s3://" + s3test.Bucket + "/set"
+	st, err := open.URL(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	datasettest.Write(t, st, datasettest.Options{Shards: 3, Samples: 400, Make: smallSample})
+	c := Config{
+		BatchSize: 16, Ends: EndsExact, Decode: DecodeNone, Fields: []string{"bin"}, Shuffle: ShuffleGlobal,
+		Memory: 4 << 20, Retry: retry.Config{Attempts: 100, Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
+	}
+	want := passOf(t, url, c, 0, nil)
+	got := passOf(t, url, c, 5, func() {
+		server.Kill()
+		// Reads fail now; they are tried again while the server is away and after.
+		time.Sleep(300 * time.Millisecond)
+		if err := server.Restart(); err != nil {
+			t.Error(err)
+		}
+	})
+	if !slices.Equal(got, want) {
+		t.Errorf("%d samples, or in another order; want %d", len(got), len(want))
+	}
 }

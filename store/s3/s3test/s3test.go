@@ -36,6 +36,10 @@ type Server struct {
 	Dir string
 	// Access and Secret are the credentials that it takes.
 	Access, Secret string
+
+	program, side string
+	mu            sync.Mutex
+	kill          func() // the process, and waits for its end
 }
 
 // Start starts a server, or skips the test where versitygw is not installed.
@@ -43,22 +47,34 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	program := peers.Tool(t, "versitygw")
 	root := t.TempDir()
-	s := &Server{Dir: filepath.Join(root, "buckets"), Access: "AKIATEST", Secret: rand.Text()}
-	side := filepath.Join(root, "side")
-	for _, dir := range []string{filepath.Join(s.Dir, Bucket), side} {
+	s := &Server{
+		Dir: filepath.Join(root, "buckets"), Access: "AKIATEST", Secret: rand.Text(),
+		program: program, side: filepath.Join(root, "side"),
+	}
+	for _, dir := range []string{filepath.Join(s.Dir, Bucket), s.side} {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
 	}
+	t.Cleanup(s.Kill)
 	// The port may be taken by another before the server has it.
 	for try := 0; ; try++ {
-		port := freePort(t)
-		s.Endpoint = "http://" + port
-		if err := s.run(t, program, port, side); err == nil {
+		s.Endpoint = "http://" + freePort(t)
+		if err := s.Restart(); err == nil {
 			return s
 		} else if try == 4 {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Kill ends the server as kill -9 does.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kill != nil {
+		s.kill()
+		s.kill = nil
 	}
 }
 
@@ -72,10 +88,14 @@ func freePort(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func (s *Server) run(t testing.TB, program, port, side string) error {
+// Restart starts the server again after Kill, at the same endpoint, with what it had.
+func (s *Server) Restart() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var log bytes.Buffer
-	cmd := exec.Command(program, "--port", port, "--access", s.Access, "--secret", s.Secret, "--region", Region,
-		"--keep-alive", "--quiet", "--health", "/health", "posix", "--sidecar", side, s.Dir)
+	port := strings.TrimPrefix(s.Endpoint, "http://")
+	cmd := exec.Command(s.program, "--port", port, "--access", s.Access, "--secret", s.Secret, "--region", Region,
+		"--keep-alive", "--quiet", "--health", "/health", "posix", "--sidecar", s.side, s.Dir)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -96,10 +116,10 @@ func (s *Server) run(t testing.TB, program, port, side string) error {
 		}
 		answer.Body.Close()
 		if answer.StatusCode == http.StatusOK {
-			t.Cleanup(func() {
+			s.kill = func() {
 				cmd.Process.Kill()
 				<-ended
-			})
+			}
 			return nil
 		}
 	}
@@ -152,6 +172,8 @@ type Fault struct {
 	Cut int64
 	// Shift moves the range of a GET by so many bytes.
 	Shift int64
+	// Flip inverts the byte at this offset of the body, counted from 1, if it has one.
+	Flip int64
 	// Header is added to the answer.
 	Header map[string]string
 	// Stall waits so long, or until the client is gone, before anything else.
@@ -173,6 +195,7 @@ type Front struct {
 
 	mu       sync.Mutex
 	requests []*Request
+	busy     map[net.Conn]bool // connections that are open, and whether a request is on them
 }
 
 // Front starts a handler before the server that does to requests what fault says; nil:
@@ -185,7 +208,17 @@ func (s *Server) Front(t testing.TB, fault func(Request) Fault) *Front {
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
 	f := &Front{URL: "http://" + l.Addr().String(), target: strings.TrimPrefix(s.Endpoint, "http://"), fault: fault, client: &http.Client{Transport: transport}}
-	server := &http.Server{Handler: f, ReadHeaderTimeout: time.Minute}
+	f.busy = map[net.Conn]bool{}
+	server := &http.Server{Handler: f, ReadHeaderTimeout: time.Minute, ConnState: func(c net.Conn, state http.ConnState) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		switch state {
+		case http.StateClosed, http.StateHijacked:
+			delete(f.busy, c)
+		default:
+			f.busy[c] = state == http.StateActive
+		}
+	}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -213,6 +246,19 @@ func values(requests []*Request) []Request {
 		out[i] = *r
 	}
 	return out
+}
+
+// Connections are how many connections clients have open, and on how many of them a
+// request is under way.
+func (f *Front) Connections() (open, busy int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.busy {
+		if b {
+			busy++
+		}
+	}
+	return len(f.busy), busy
 }
 
 // Forget forgets the requests that came so far; numbers go on.
@@ -305,10 +351,20 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	req.Status = answer.StatusCode
 	w.WriteHeader(answer.StatusCode)
+	if fault.Flip > 0 {
+		n, _ := io.CopyN(w, answer.Body, fault.Flip-1)
+		one := make([]byte, 1)
+		if k, _ := io.ReadFull(answer.Body, one); k == 1 {
+			n++
+			_, _ = w.Write([]byte{^one[0]})
+		}
+		req.Sent = n
+	}
 	if fault.Cut > 0 {
 		req.Sent, _ = io.CopyN(w, answer.Body, fault.Cut)
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	}
-	req.Sent, _ = io.Copy(w, answer.Body)
+	n, _ := io.Copy(w, answer.Body)
+	req.Sent += n
 }
