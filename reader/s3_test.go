@@ -281,7 +281,7 @@ func TestS3Faults(t *testing.T) {
 		// those under way none is left.
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			open, busy := front.Connections()
-			if busy == 0 && open <= 2*limit.DefaultMax {
+			if busy == 0 && open <= limit.DefaultMax {
 				break
 			}
 			if time.Now().After(deadline) {

@@ -286,6 +286,23 @@ func TestThrottled(t *testing.T) {
 	}
 }
 
+// Stores that are opened one after the other use the same connections.
+func TestConnections(t *testing.T) {
+	server := s3test.Start(t)
+	front := server.Front(t, nil)
+	server.Setenv(t, front.URL)
+	write(t, newStore(t, bucketURL, s3.Config{}), "a", random(1, 1000))
+	for range 20 {
+		if _, err := store.ReadAll(t.Context(), newStore(t, bucketURL, s3.Config{}), "a", 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The server's end of one that the client has closed may be open for a moment.
+	if open, _ := front.Connections(); open > 3 {
+		t.Errorf("%d connections are open", open)
+	}
+}
+
 // Uploads hold no more memory than they say, and slots are given back.
 func TestUploadsBounded(t *testing.T) {
 	server := s3test.Start(t)

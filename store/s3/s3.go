@@ -44,6 +44,7 @@ package s3
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -126,15 +127,8 @@ func New(ctx context.Context, url string, c Config) (*Store, error) {
 	s.c = c.withDefaults()
 	s.slots = make(chan struct{}, s.c.Uploads)
 
-	// Many requests at once go to one host; each should find a connection open.
-	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-		t.MaxIdleConns = 512
-		t.MaxIdleConnsPerHost = 256
-		t.MaxConnsPerHost = 0
-		t.DisableCompression = true
-	})
 	load := func(ctx context.Context) (aws.Config, error) {
-		options := []func(*awsconfig.LoadOptions) error{awsconfig.WithHTTPClient(client)}
+		options := []func(*awsconfig.LoadOptions) error{awsconfig.WithHTTPClient(newClient())}
 		if s.c.Profile != "" {
 			options = append(options, awsconfig.WithSharedConfigProfile(s.c.Profile))
 		}
@@ -172,6 +166,9 @@ func New(ctx context.Context, url string, c Config) (*Store, error) {
 	}
 	var fault error
 	s.client = awss3.NewFromConfig(cfg, func(o *awss3.Options) {
+		if c, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
+			o.HTTPClient = shared(c)
+		}
 		if s.c.Endpoint != "" {
 			o.BaseEndpoint = aws.String(s.c.Endpoint)
 		}
@@ -200,6 +197,44 @@ func New(ctx context.Context, url string, c Config) (*Store, error) {
 		return nil, fmt.Errorf("open %s: %w", s.url, fault)
 	}
 	return s, nil
+}
+
+// newClient returns a client for [shared].
+func newClient() *awshttp.BuildableClient {
+	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		// Many requests at once go to one host; each should find a connection open.
+		t.MaxIdleConns = 512
+		t.MaxIdleConnsPerHost = 256
+		t.MaxConnsPerHost = 0
+		t.DisableCompression = true
+	})
+}
+
+var clients struct {
+	sync.Mutex
+	all []*awshttp.BuildableClient
+}
+
+// shared returns the client that all Stores of the process use which trust the same
+// certificates as c (AWS_CA_BUNDLE), so that a store that is opened anew finds
+// connections open, and one that nobody uses any more leaves none.
+func shared(c *awshttp.BuildableClient) *awshttp.BuildableClient {
+	roots := func(c *awshttp.BuildableClient) *x509.CertPool {
+		if t := c.GetTransport().TLSClientConfig; t != nil {
+			return t.RootCAs
+		}
+		return nil
+	}
+	mine := roots(c)
+	clients.Lock()
+	defer clients.Unlock()
+	for _, other := range clients.all {
+		if r := roots(other); r == mine || r != nil && mine != nil && r.Equal(mine) {
+			return other
+		}
+	}
+	clients.all = append(clients.all, c)
+	return c
 }
 
 // split parses s3://bucket/prefix.

@@ -194,7 +194,8 @@ type Front struct {
 	client *http.Client
 
 	mu       sync.Mutex
-	requests []*Request
+	requests []Request
+	active   int               // requests that are not yet among them
 	busy     map[net.Conn]bool // connections that are open, and whether a request is on them
 }
 
@@ -232,20 +233,21 @@ func (s *Server) Front(t testing.TB, fault func(Request) Fault) *Front {
 	return f
 }
 
-// Requests are those that came so far. Of one that is being answered, Sent and Status may
-// be still to come.
+// Requests are those that came so far. It waits for those that are under way, which a
+// client may take for answered a moment before the Front does.
 func (f *Front) Requests() []Request {
-	f.mu.Lock()
+	f.settle()
 	defer f.mu.Unlock()
-	return values(f.requests)
+	return append([]Request(nil), f.requests...)
 }
 
-func values(requests []*Request) []Request {
-	out := make([]Request, len(requests))
-	for i, r := range requests {
-		out[i] = *r
+// settle waits until no request is under way, and locks f.
+func (f *Front) settle() {
+	deadline := time.Now().Add(time.Minute)
+	for f.mu.Lock(); f.active > 0 && time.Now().Before(deadline); f.mu.Lock() {
+		f.mu.Unlock()
+		time.Sleep(time.Millisecond)
 	}
-	return out
 }
 
 // Connections are how many connections clients have open, and on how many of them a
@@ -261,11 +263,12 @@ func (f *Front) Connections() (open, busy int) {
 	return len(f.busy), busy
 }
 
-// Forget forgets the requests that came so far; numbers go on.
+// Forget forgets the requests that came so far, of which it waits for those that are
+// under way; numbers go on.
 func (f *Front) Forget() (forgotten []Request) {
-	f.mu.Lock()
+	f.settle()
 	defer f.mu.Unlock()
-	forgotten = values(f.requests)
+	forgotten = f.requests
 	f.requests = nil
 	return forgotten
 }
@@ -281,15 +284,13 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	number.n++
 	req := Request{N: number.n, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Range: r.Header.Get("Range")}
 	number.Unlock()
-	// At once: a client may have all of the answer before this function ends.
-	noted := new(Request)
-	*noted = req
 	f.mu.Lock()
-	f.requests = append(f.requests, noted)
+	f.active++
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
-		*noted = req
+		f.active--
+		f.requests = append(f.requests, req)
 		f.mu.Unlock()
 	}()
 	if f.Header != nil {
