@@ -113,7 +113,7 @@ type Job struct {
 	// a batch, for one channel or three.
 	Image  *raster.Image
 	Target resize.Target
-	// Task is how the region becomes the Target; its SourceWidth and SourceHeight
+	// Task is how the region becomes the Target; its SourceWidth, SourceHeight and Turn
 	// are filled in. With a Width of 0 the Target has the region's dimensions.
 	Task resize.Task
 
@@ -181,15 +181,8 @@ type slot struct {
 	entropy entropy.Decoder
 	pixel   pixel.Decoder
 	job     *Job
-	again   bool // the job is to be decoded again, without entries
-
-	// Where rows cannot go straight to their place: an image that must be turned
-	// over is made whole first, then turned.
-	stored, upright raster.Image
-	turn            int // the orientation to undo, 1 for none
-	resizer         resize.Resizer
-
-	points entropy.Seek // of Job.Points
+	again   bool         // the job is to be decoded again, without entries
+	points  entropy.Seek // of Job.Points
 }
 
 // Decode decodes one file into dst, which gets the region's dimensions.
@@ -286,11 +279,6 @@ func (d *source) End(i int, err error) {
 	}
 	if err == nil || errors.Is(err, errDamaged) {
 		err = s.damage()
-	}
-	if s.turn != 1 && (err == nil || s.job.Damaged == Keep) {
-		if e := s.place(); e != nil {
-			err = e
-		}
 	}
 	d.done(s, err)
 }
@@ -400,7 +388,7 @@ func (s *slot) begin(points *entropy.Seek) error {
 // find begins to find the file's seek points.
 func (s *slot) find() error {
 	j := s.job
-	if s.turn = 1; j.FindEvery < 0 {
+	if j.FindEvery < 0 {
 		return fmt.Errorf("jpeg: seek points every %d MCUs", j.FindEvery)
 	}
 	if err := s.entropy.ReadHeader(j.Data); err != nil {
@@ -480,102 +468,10 @@ func (s *slot) arrange(spec *pixel.Spec) (resize.Target, error) {
 			return resize.Target{}, errors.New("jpeg: an Image takes three channels; decode grey into a Target")
 		}
 		j.Image.Reset(width, height)
+		spec.Task.Turn = turn
+		return resize.Target{Width: width, Height: height, Layout: tensor.NHWC, Uint8: j.Image.Pix}, nil
 	}
-	s.turn = 1
-	scaled := j.Image == nil && (j.Task.Width != 0 || j.Task.Height != 0)
-	switch {
-	case turn == 1:
-	case turn <= 4 && !scaled:
-		spec.Task.FlipX, spec.Task.FlipY = turn == 2 || turn == 3, turn == 3 || turn == 4
-		spec.Task.Width, spec.Task.Height = wide, high
-		spec.Task.Part = resize.Rect{X1: float64(wide), Y1: float64(high)}
-		spec.Task.SourceWidth, spec.Task.SourceHeight = wide, high
-	default:
-		s.turn = turn
-		s.stored.Reset(wide, high)
-		s.upright.Reset(width, height)
-		return whole(&s.stored, s.channels()), nil
-	}
-	if j.Image != nil {
-		return whole(j.Image, 3), nil
-	}
-	if scaled {
-		spec.Task = j.Task
-	}
+	spec.Task = j.Task
+	spec.Task.Turn = turn
 	return j.Target, nil
-}
-
-// channels is how many the job has.
-func (s *slot) channels() int {
-	if s.job.Color == ToGray {
-		return 1
-	}
-	return 3
-}
-
-// whole is an image as a target; one channel takes a third of it.
-func whole(m *raster.Image, channels int) resize.Target {
-	return resize.Target{Width: m.Width, Height: m.Height, Channels: channels, Layout: tensor.NHWC, Uint8: m.Pix[:channels*m.Width*m.Height]}
-}
-
-// place turns the stored image upright and brings it to its target.
-func (s *slot) place() error {
-	j, n := s.job, s.channels()
-	to := &s.upright
-	if j.Image != nil {
-		to = j.Image
-	}
-	rotate(to, &s.stored, s.turn, n)
-	if j.Image != nil {
-		return nil
-	}
-	task := j.Task
-	if task.Width == 0 && task.Height == 0 {
-		task.Width, task.Height = to.Width, to.Height
-		task.Part = resize.Full(to)
-	}
-	if n == 1 {
-		spread(to)
-	}
-	return s.resizer.ResizeInto(j.Target, to, task)
-}
-
-// rotate undoes an orientation: the pixels of m, of n channels, go to dst, which has
-// the dimensions for them.
-func rotate(dst, m *raster.Image, orientation, n int) {
-	w, h := m.Width, m.Height
-	row := n * dst.Width
-	for y := range h {
-		// The first pixel's place, and the step to the next one's.
-		var at, step int
-		switch orientation {
-		case 2:
-			at, step = y*row+n*(w-1), -n
-		case 3:
-			at, step = (h-1-y)*row+n*(w-1), -n
-		case 4:
-			at, step = (h-1-y)*row, n
-		case 5:
-			at, step = n*y, row
-		case 6:
-			at, step = n*(h-1-y), row
-		case 7:
-			at, step = (w-1)*row+n*(h-1-y), -row
-		case 8:
-			at, step = (w-1)*row+n*y, -row
-		}
-		line := m.Pix[n*w*y:][:n*w]
-		for x := 0; x < len(line); x += n {
-			copy(dst.Pix[at:at+n], line[x:x+n])
-			at += step
-		}
-	}
-}
-
-// spread makes three channels of the one that an image holds.
-func spread(m *raster.Image) {
-	for i := m.Width*m.Height - 1; i >= 0; i-- {
-		v := m.Pix[i]
-		m.Pix[3*i], m.Pix[3*i+1], m.Pix[3*i+2] = v, v, v
-	}
 }

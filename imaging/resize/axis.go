@@ -3,6 +3,7 @@ package resize
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"shardify/internal/simd"
 )
@@ -43,7 +44,8 @@ type axisKey struct {
 	size     int     // what it is scaled to
 	skip, n  int     // the window of that
 	filter   Filter
-	mirrored bool // the window's samples in reverse
+	reversed bool // the window's samples in reverse
+	mirrored bool // the source's samples in reverse, as they come
 	columns  bool // for the horizontal pass
 	level    simd.Level
 }
@@ -89,7 +91,7 @@ func (a *axis) set(key axisKey) {
 			}
 		}
 		at := i
-		if key.mirrored {
+		if key.reversed {
 			at = key.n - 1 - i
 		}
 		weights := a.weights[at*a.stride:][:n]
@@ -117,9 +119,14 @@ func (a *axis) set(key axisKey) {
 		if from > 0 {
 			copy(weights, weights[from:to])
 		}
-		a.first[at], a.count[at] = int32(first+from), int32(to-from)
-		a.base, a.end = min(a.base, first+from), max(a.end, first+to)
-		a.taps = max(a.taps, to-from)
+		first, n = first+from, to-from
+		if key.mirrored {
+			first = key.source - first - n
+			slices.Reverse(weights[:n])
+		}
+		a.first[at], a.count[at] = int32(first), int32(n)
+		a.base, a.end = min(a.base, first), max(a.end, first+n)
+		a.taps = max(a.taps, n)
 	}
 	for i := range a.first {
 		a.first[i] -= int32(a.base)

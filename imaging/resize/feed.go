@@ -11,8 +11,12 @@ import (
 
 // Task says what a source image becomes.
 type Task struct {
-	// SourceWidth and SourceHeight are the source's.
+	// SourceWidth and SourceHeight are the source's, when it stands upright.
 	SourceWidth, SourceHeight int
+	// Turn is the orientation in which the source comes, as EXIF counts them, 1 to 8; 0
+	// is upright too. The source is turned upright on its way, and all else here is of
+	// the upright one: the result is what it would be if it were turned before.
+	Turn int
 	// Part is what of it is scaled; the filter sees the pixels around it.
 	Part Rect
 	// Filter is the filter.
@@ -77,8 +81,8 @@ type Rows struct {
 // two lies a ring of rows: scaled ones where the horizontal pass goes first, source
 // rows otherwise.
 type feed struct {
-	task         Task
 	out          sink
+	flip         bool // rows are written from the last to the first
 	level        simd.Level
 	across, down bool // is there a pass along this axis at all
 	columnsFirst bool
@@ -98,10 +102,11 @@ type feed struct {
 
 	line, narrow []uint8 // an output row on its way
 	narrowPitch  int
+	wait         []uint8 // rows that become columns
 }
 
-// Begin starts a task and returns which pixels of the source it needs: all rows
-// from Y0 to Y1 must be pushed, columns X0 to X1 of them. A task that was not
+// Begin starts a task and returns which pixels of the source it needs, as it comes: all
+// rows from Y0 to Y1 must be pushed, columns X0 to X1 of them. A task that was not
 // finished is given up.
 func (z *Resizer) Begin(task Task, target Target) (Span, error) {
 	f := &z.feed
@@ -112,9 +117,12 @@ func (z *Resizer) Begin(task Task, target Target) (Span, error) {
 		return Span{}, err
 	}
 	f.out = sink{
-		layout: target.Layout, width: target.Width, height: target.Height, channels: target.channels(), flip: task.FlipY,
+		layout: target.Layout, width: target.Width, height: target.Height, channels: target.channels(), flip: f.flip, turned: task.Turn >= 5,
 		bytes: target.Uint8, floats: target.Float32, table: target.Table, halves: target.Half, table16: target.Table16,
 		stride: max(target.Stride, target.channels()*target.Width),
+	}
+	if f.out.turned {
+		f.out.width, f.out.height = target.Height, target.Width
 	}
 	f.planes = 0
 	return f.span, nil
@@ -172,34 +180,64 @@ func (z *Resizer) plan(task Task, w, h int) error {
 		return err
 	}
 	f := &z.feed
-	f.task, f.level = task, z.simd()
-	r := task.Part
-	x0, y0, x1, y1 := float32(r.X0), float32(r.Y0), float32(r.X1), float32(r.Y1)
-	f.across = task.Width != task.SourceWidth || x0 != 0 || x1 != float32(task.Width)
-	f.down = task.Height != task.SourceHeight || y0 != 0 || y1 != float32(task.Height)
+	f.level = z.simd()
+	r, turn := task.Part, task.Turn
+	// Keys of the axes of the upright image, which side of the source they begin at, and
+	// whether the window is flipped along them.
+	key := [2]axisKey{
+		{source: task.SourceWidth, from: float32(r.X0), to: float32(r.X1), size: task.Width, skip: task.X, n: w, filter: task.Filter, level: f.level, mirrored: turn == 2 || turn == 3 || turn == 6 || turn == 7},
+		{source: task.SourceHeight, from: float32(r.Y0), to: float32(r.Y1), size: task.Height, skip: task.Y, n: h, filter: task.Filter, level: f.level, mirrored: turn == 3 || turn == 4 || turn == 7 || turn == 8},
+	}
+	flip := [2]bool{task.FlipX, task.FlipY}
 	f.columnsFirst = task.SourceHeight <= task.Height || task.SourceHeight-task.Height <= 2*(task.SourceWidth-task.Width)
-	// The source samples that are used: all that the window shows, where an axis
-	// stays as it is.
-	f.span = Span{task.X, task.Y, task.X + w, task.Y + h}
-	filter := task.Filter
-	if task.FlipX && !f.across {
+	if turn >= 5 {
+		key[0], key[1] = key[1], key[0]
+		flip[0], flip[1] = flip[1], flip[0]
+		f.columnsFirst = !f.columnsFirst
+	}
+	column, row := &key[0], &key[1]
+	f.across, f.down = column.scales(), row.scales()
+	f.span.X0, f.span.X1 = column.window()
+	f.span.Y0, f.span.Y1 = row.window()
+	if flip[0] != column.mirrored && !f.across {
 		// The box filter at scale 1 changes nothing but the order.
-		f.across, filter = true, Box
+		f.across, column.filter = true, Box
 	}
 	if f.across {
-		z.columns.set(axisKey{task.SourceWidth, x0, x1, task.Width, task.X, w, filter, task.FlipX, true, f.level})
+		column.reversed, column.columns = flip[0], true
+		z.columns.set(*column)
 		f.span.X0, f.span.X1 = z.columns.span()
 	}
+	// Rows are made in the order of the source, and flipped as they are written.
+	f.flip = flip[1] != row.mirrored
 	if f.down {
-		z.rows.set(axisKey{task.SourceHeight, y0, y1, task.Height, task.Y, h, task.Filter, false, false, f.level})
+		row.reversed = row.mirrored
+		z.rows.set(*row)
 		f.span.Y0, f.span.Y1 = z.rows.span()
 	}
 	f.top, f.have, f.next, f.room = 0, 0, 0, 0
 	return nil
 }
 
+// scales says whether there is a pass along an axis at all.
+func (k *axisKey) scales() bool {
+	return k.size != k.source || k.from != 0 || k.to != float32(k.size)
+}
+
+// window returns the source samples of an axis that is not scaled: all that the window
+// shows.
+func (k *axisKey) window() (from, to int) {
+	if k.mirrored {
+		return k.source - k.skip - k.n, k.source - k.skip
+	}
+	return k.skip, k.skip + k.n
+}
+
 func (t *Task) check(w, h int) error {
 	var faults []error
+	if t.Turn < 0 || t.Turn > 8 {
+		faults = append(faults, fmt.Errorf("resize: no orientation has the number %d", t.Turn))
+	}
 	if !t.Filter.valid() {
 		faults = append(faults, fmt.Errorf("resize: no filter has the number %d", int(t.Filter)))
 	}
@@ -359,7 +397,7 @@ func (z *Resizer) row(src []uint8) {
 		vertical(f.line[:f.stride], src, f.ringStride, &z.rows, y)
 		horizontal(f.narrow, f.narrowPitch, f.line[f.span.X0-f.from:], f.pitch, f.planes, &z.columns)
 		f.out.put(f, y, f.narrow, f.narrowPitch)
-	case f.out.bytes != nil && f.out.layout == tensor.NCHW:
+	case f.out.bytes != nil && f.out.layout == tensor.NCHW && !f.out.turned:
 		first := f.out.plane(0, y)
 		for c := range f.out.channels {
 			to := f.out.plane(c, y)
@@ -381,9 +419,10 @@ func (z *Resizer) Done() bool { return z.feed.next >= z.feed.out.height }
 // sink writes output rows.
 type sink struct {
 	layout        tensor.Layout
-	width, height int
+	width, height int // of the rows, and how many there are
 	channels      int
-	flip          bool // top to bottom
+	flip          bool // the last row comes first
+	turned        bool // rows become columns of the target
 	stride        int  // of bytes under NHWC
 	bytes         []uint8
 	floats        []float32
@@ -416,6 +455,8 @@ func (s *sink) put(f *feed, y int, row []uint8, pitch int) {
 		pitch = 0
 	}
 	switch {
+	case s.turned:
+		s.turn(f, y, row, pitch)
 	case s.bytes != nil && s.layout == tensor.NHWC && s.channels == 1:
 		copy(s.pixels(y), row)
 	case s.bytes != nil && s.layout == tensor.NHWC:
@@ -453,7 +494,7 @@ func (z *Resizer) image(src *raster.Image) {
 	f := &z.feed
 	n := f.span.X1 - f.span.X0
 	pix := src.Pix[f.span.Y0*src.Stride+3*f.span.X0:]
-	interleaved := f.out.bytes != nil && f.out.layout == tensor.NHWC && f.out.channels == 3
+	interleaved := f.out.bytes != nil && f.out.layout == tensor.NHWC && f.out.channels == 3 && !f.out.turned
 	if f.down && (!f.across || !f.columnsFirst) {
 		// The vertical pass takes pixels as they are.
 		z.columnsOf(f.span.X0, n, 3)

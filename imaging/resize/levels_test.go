@@ -287,7 +287,7 @@ func TestHorizontalKernelsStayInside(t *testing.T) {
 		for range 400 {
 			source, n := 1+r.IntN(3000), 1+r.IntN(300)
 			var a axis
-			a.set(axisKey{source, 0, float32(source), n, 0, n, Filter(r.IntN(len(filters))), r.IntN(2) == 0, true, level})
+			a.set(axisKey{source, 0, float32(source), n, 0, n, Filter(r.IntN(len(filters))), r.IntN(2) == 0, r.IntN(2) == 0, true, level})
 			seen[fmt.Sprint(a.form, a.fine)] = true
 			const rows = 2
 			stride, out := a.end-a.base+a.over(), (n+31)&^31

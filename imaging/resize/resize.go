@@ -169,12 +169,15 @@ func (z *Resizer) ResizeWindow(dst, src *raster.Image, r Rect, f Filter, width, 
 }
 
 // ResizeInto makes the part of src that the task names, in the target. The task's
-// SourceWidth and SourceHeight are src's, whatever they say.
+// SourceWidth and SourceHeight are src's, turned upright, whatever they say.
 func (z *Resizer) ResizeInto(target Target, src *raster.Image, task Task) error {
 	if err := checkSource(src); err != nil {
 		return err
 	}
 	task.SourceWidth, task.SourceHeight = src.Width, src.Height
+	if task.Turn >= 5 {
+		task.SourceWidth, task.SourceHeight = src.Height, src.Width
+	}
 	if _, err := z.Begin(task, target); err != nil {
 		return err
 	}

@@ -51,8 +51,8 @@ type Spec struct {
 	// X, Y, Width and Height are a rectangle of the image at that size: what the
 	// resizer takes for its whole source. A Width of 0 is all of the image.
 	X, Y, Width, Height int
-	// Task is how that is scaled; SourceWidth and SourceHeight are filled in. A
-	// Width of 0 leaves the rectangle as it is.
+	// Task is how that is scaled, and turned; SourceWidth and SourceHeight are filled in.
+	// A Width of 0 leaves the rectangle as it is.
 	Task resize.Task
 }
 
@@ -138,9 +138,12 @@ func (d *Decoder) Begin(f *blocks.Frame, s Spec, target resize.Target) (blocks.W
 	}
 	t := s.Task
 	t.SourceWidth, t.SourceHeight = s.Width, s.Height
+	if t.Turn >= 5 {
+		t.SourceWidth, t.SourceHeight = s.Height, s.Width
+	}
 	if t.Width == 0 && t.Height == 0 {
-		t.Width, t.Height = s.Width, s.Height
-		t.Part = resize.Rect{X1: float64(s.Width), Y1: float64(s.Height)}
+		t.Width, t.Height = t.SourceWidth, t.SourceHeight
+		t.Part = resize.Rect{X1: float64(t.Width), Y1: float64(t.Height)}
 	}
 	span, err := d.resizer.Begin(t, target)
 	if err != nil {
