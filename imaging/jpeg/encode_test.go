@@ -173,7 +173,7 @@ func TestEncodePillow(t *testing.T) {
 	for q := range 101 {
 		check(67, 41, 3, EncodeOptions{Quality: q, Optimize: q%2 == 1})
 	}
-	for _, size := range [][2]int{{33, 31}, {65, 64}, {127, 5}, {5, 127}, {500, 375}, {1921, 17}} {
+	for _, size := range [][2]int{{33, 31}, {65, 64}, {127, 5}, {5, 127}, {500, 375}, {1921, 17}, {65500, 1}, {1, 65500}} {
 		for _, s := range []Subsampling{Sub444, Sub422, Sub420} {
 			check(size[0], size[1], 3, EncodeOptions{Quality: 95, Subsampling: s})
 			check(size[0], size[1], 3, EncodeOptions{Quality: 100, Subsampling: s, Optimize: true})
@@ -393,4 +393,36 @@ func ramp(w, h int) ([]uint8, int) {
 		pix[i] = uint8(i*i/97 + i/(3*w)*5)
 	}
 	return pix, 3 * w
+}
+
+// Any pixels and options: an error, or a file that is sound, has the image's dimensions,
+// and is already what transcoding makes of it if it was optimised.
+func FuzzEncode(f *testing.F) {
+	f.Add([]byte("pixels and pixels and pixels"), uint16(3), uint16(2), uint16(9), uint8(75), uint8(3))
+	f.Add(bytes.Repeat([]byte{0, 255}, 400), uint16(16), uint16(16), uint16(48), uint8(100), uint8(9))
+	var e Encoder
+	var d Decoder
+	var tr Transcoder
+	f.Fuzz(func(t *testing.T, pix []byte, w, h, stride uint16, quality, kind uint8) {
+		o := EncodeOptions{Quality: int(quality), Optimize: kind&8 != 0}
+		o.Subsampling = []Subsampling{Sub444, Sub422, Sub440, Sub420, Sub411, "", "x", Sub420}[kind&7]
+		var out []byte
+		var err error
+		if kind&16 != 0 {
+			out, err = e.EncodeGray(nil, pix, int(w), int(h), int(stride), o)
+		} else {
+			out, err = e.Encode(nil, &raster.Image{Pix: pix, Width: int(w), Height: int(h), Stride: int(stride)}, o)
+		}
+		if err != nil {
+			return
+		}
+		var m raster.Image
+		if err := d.Decode(out, &m, Options{}); err != nil || m.Width != int(w) || m.Height != int(h) {
+			t.Fatalf("%d x %d, %v", m.Width, m.Height, err)
+		}
+		again, err := tr.Transcode(nil, out, TranscodeOptions{Verify: true})
+		if err != nil || o.Optimize && !bytes.Equal(again, out) {
+			t.Fatalf("transcoded it is another file: %v", err)
+		}
+	})
 }

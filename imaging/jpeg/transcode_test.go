@@ -86,7 +86,7 @@ func TestTranscodePhotographs(t *testing.T) {
 	var tr Transcoder
 	var out []byte
 	for i, name := range photographs(t) {
-		if i%5 != 0 || testing.Short() && i%25 != 0 {
+		if i%20 != 0 {
 			continue
 		}
 		data, err := os.ReadFile(name)
@@ -98,15 +98,12 @@ func TestTranscodePhotographs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for kind, data := range map[string][]byte{"as it is": data, "progressive": progressive} {
-			if out, err = tr.Transcode(out[:0], data, TranscodeOptions{}); err != nil {
+			if out, err = tr.Transcode(out[:0], data, TranscodeOptions{Verify: true}); err != nil {
 				t.Errorf("%s, %s: %v", name, kind, err)
 				continue
 			}
 			if want := jpegtran(t, data); !bytes.Equal(out, want) {
 				t.Errorf("%s, %s: %s", name, kind, differ(out, want))
-			}
-			if err := tr.Verify(data, out, TranscodeOptions{}); err != nil {
-				t.Errorf("%s, %s: %v", name, kind, err)
 			}
 		}
 	}
@@ -280,7 +277,7 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for at := scan; at < len(out)-2; at += 3 {
+	for at := scan; at < len(out)-2; at += 11 {
 		for bit := range 8 {
 			bad := bytes.Clone(out)
 			bad[at] ^= 1 << bit

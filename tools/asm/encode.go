@@ -9,6 +9,7 @@ import (
 
 func encode(g *gen) {
 	yccAVX2(g)
+	yccAVX512(g)
 	downsampleAVX2(g, 1)
 	downsampleAVX2(g, 2)
 	forward(g, "AVX2", ymm[:], 2)
@@ -91,6 +92,75 @@ func yccAVX2(g *gen) {
 	}
 	g.ADDQ(U8(96), rgb)
 	g.SUBQ(U8(32), n)
+	g.JNE(LabelRef("loop"))
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// yccAVX512 makes 64 pixels at a time, 16 in a register.
+func yccAVX512(g *gen) {
+	g.function("yccAVX512", "func(y, cb, cr, rgb *uint8, n int)",
+		"yccAVX512 converts n pixels, a multiple of 64.")
+	y, cb, cr, rgb, n := g.load("y", RDI), g.load("cb", RSI), g.load("cr", RDX), g.load("rgb", R8), g.load("n", RCX)
+	pairs := func(first, second, skip byte) Mem {
+		var b []byte
+		for p := range byte(16) {
+			b = append(b, skip+3*p+first, 0, skip+3*p+second, 0)
+		}
+		return g.bytes(b)
+	}
+	rg, bg, lastRG, lastBG := zmm[24], zmm[25], zmm[26], zmm[27]
+	g.VMOVDQU64(pairs(0, 1, 0), rg)
+	g.VMOVDQU64(pairs(2, 1, 0), bg)
+	g.VMOVDQU64(pairs(0, 1, 16), lastRG)
+	g.VMOVDQU64(pairs(2, 1, 16), lastBG)
+	order, chroma, half := zmm[28], zmm[29], zmm[30]
+	g.VMOVDQU64(g.dwords(64, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), order)
+	g.VMOVDQU64(g.dwords(64, 128<<16+32767), chroma)
+	g.VMOVDQU64(g.dwords(64, 32768), half)
+	factors := map[pair]VecPhysical{}
+	for i, p := range []pair{{19595, 38470 - 16384}, {7471, 16384}, {11059, 21709}, {-32768, 0}, {5329, 27439}} {
+		factors[p] = zmm[16+i]
+		g.VMOVDQU64(g.words(64, p[0], p[1]), zmm[16+i])
+	}
+	g.MOVQ(I64(0x5555555555555555), RAX)
+	g.KMOVQ(RAX, K1)
+	g.Label("loop")
+	for i := range 4 {
+		p, a, b := zmm[12], zmm[13], zmm[14]
+		if i < 3 {
+			g.VMOVDQU64(at(rgb, 48*i), p)
+			g.VPERMB_Z(p, rg, K1, a)
+			g.VPERMB_Z(p, bg, K1, b)
+		} else { // not beyond the last pixel
+			g.VMOVDQU64(at(rgb, 128), p)
+			g.VPERMB_Z(p, lastRG, K1, a)
+			g.VPERMB_Z(p, lastBG, K1, b)
+		}
+		luma := zmm[i]
+		g.VMOVDQA64(half, luma)
+		g.VPDPWSSD(factors[pair{19595, 38470 - 16384}], a, luma)
+		g.VPDPWSSD(factors[pair{7471, 16384}], b, luma)
+		g.VPSRLD(U8(16), luma, luma)
+		for c, p := range [][2]pair{{{11059, 21709}, {-32768, 0}}, {{-32768, 0}, {5329, 27439}}} {
+			to := zmm[4+4*c+i]
+			g.VPMADDWD(factors[p[0]], a, to)
+			g.VPDPWSSD(factors[p[1]], b, to)
+			g.VPSUBD(to, chroma, to)
+			g.VPSRLD(U8(16), to, to)
+		}
+	}
+	for c, p := range []GPPhysical{y, cb, cr} {
+		r := zmm[4*c:]
+		g.VPACKUSDW(r[1], r[0], r[0])
+		g.VPACKUSDW(r[3], r[2], r[2])
+		g.VPACKUSWB(r[2], r[0], r[0])
+		g.VPERMD(r[0], order, r[0])
+		g.VMOVDQU64(r[0], at(p, 0))
+		g.ADDQ(U8(64), p)
+	}
+	g.ADDQ(I32(192), rgb)
+	g.SUBQ(U8(64), n)
 	g.JNE(LabelRef("loop"))
 	g.VZEROUPPER()
 	g.RET()

@@ -96,47 +96,49 @@ func forwardGeneric(coef []int16, samples []uint8, pitch int, d *divisors) {
 	var w [64]int32
 	for at := 0; at < len(coef); at += 64 {
 		for r := range 8 {
-			s := samples[r*pitch+at/8:][:8]
-			pass((*[64]int32)(w[:]), 8*r, 1, 11, [8]int32{
-				int32(s[0]) - 128, int32(s[1]) - 128, int32(s[2]) - 128, int32(s[3]) - 128,
-				int32(s[4]) - 128, int32(s[5]) - 128, int32(s[6]) - 128, int32(s[7]) - 128,
-			})
+			row := (*[8]int32)(w[8*r:])
+			for i, s := range (*[8]uint8)(samples[r*pitch+at/8:]) {
+				row[i] = int32(s) - 128
+			}
+			pass(&w, 8*r, 1, 11)
 		}
 		for c := range 8 {
-			pass(&w, c, 8, 15, [8]int32{w[c], w[c+8], w[c+16], w[c+24], w[c+32], w[c+40], w[c+48], w[c+56]})
+			pass(&w, c, 8, 15)
 		}
-		to := coef[at:][:64]
+		to := (*[64]int16)(coef[at:])
 		for i, v := range &w {
 			sign := v >> 31
 			v = (v ^ sign) - sign
-			v = int32((uint32(v) + uint32(d.round[i])) * uint32(d.recip[i]) >> 16 >> d.shift[i])
+			v = int32((uint32(v) + uint32(d.round[i])) * uint32(d.recip[i]) >> 16 >> (d.shift[i] & 31))
 			to[i] = int16((v ^ sign) - sign)
 		}
 	}
 }
 
-// pass makes the 8 coefficients of v, in w from at on, step apart. Shift is how many
-// bits are cut off behind the constants': 13, less 2 that the first pass leaves for the
-// second, which takes them.
-func pass(w *[64]int32, at, step int, shift uint, v [8]int32) {
-	t0, t7 := v[0]+v[7], v[0]-v[7]
-	t1, t6 := v[1]+v[6], v[1]-v[6]
-	t2, t5 := v[2]+v[5], v[2]-v[5]
-	t3, t4 := v[3]+v[4], v[3]-v[4]
+// pass puts 8 coefficients in place of 8 samples of w, from at on, step apart. Shift is how
+// many bits are cut off behind the constants': 13, less 2 that the first pass leaves for
+// the second, which takes them.
+func pass(w *[64]int32, at, step int, shift uint) {
+	shift &= 31
+	p0, p1, p2, p3 := &w[at&63], &w[(at+step)&63], &w[(at+2*step)&63], &w[(at+3*step)&63]
+	p4, p5, p6, p7 := &w[(at+4*step)&63], &w[(at+5*step)&63], &w[(at+6*step)&63], &w[(at+7*step)&63]
+	t0, t7 := *p0+*p7, *p0-*p7
+	t1, t6 := *p1+*p6, *p1-*p6
+	t2, t5 := *p2+*p5, *p2-*p5
+	t3, t4 := *p3+*p4, *p3-*p4
 	t10, t13 := t0+t3, t0-t3
 	t11, t12 := t1+t2, t1-t2
 	round := int32(1) << (shift - 1)
-	put := func(k int, v int32) { w[(at+k*step)&63] = (v + round) >> shift }
-	put(0, (t10+t11)<<13)
-	put(4, (t10-t11)<<13)
-	z1 := (t12 + t13) * f0541
-	put(2, z1+t13*f0765)
-	put(6, z1-t12*f1847)
+	*p0 = ((t10+t11)<<13 + round) >> shift
+	*p4 = ((t10-t11)<<13 + round) >> shift
+	z1 := (t12+t13)*f0541 + round
+	*p2 = (z1 + t13*f0765) >> shift
+	*p6 = (z1 - t12*f1847) >> shift
 	z1, z2, z3, z4 := -f0899*(t4+t7), -f2562*(t5+t6), t4+t6, t5+t7
-	z5 := (z3 + z4) * f1175
+	z5 := (z3+z4)*f1175 + round
 	z3, z4 = z5-f1961*z3, z5-f0390*z4
-	put(7, f0298*t4+z1+z3)
-	put(5, f2053*t5+z2+z4)
-	put(3, f3072*t6+z2+z3)
-	put(1, f1501*t7+z1+z4)
+	*p7 = (f0298*t4 + z1 + z3) >> shift
+	*p5 = (f2053*t5 + z2 + z4) >> shift
+	*p3 = (f3072*t6 + z2 + z3) >> shift
+	*p1 = (f1501*t7 + z1 + z4) >> shift
 }

@@ -162,9 +162,8 @@ func masksGeneric(mask []uint64, coef []int16, l *Layout) {
 		b := (*[64]int16)(coef[64*i:])
 		m := uint64(0)
 		for k, at := range &l.order {
-			if b[at&63] != 0 {
-				m |= 1 << k
-			}
+			v := uint32(b[at&63])
+			m |= uint64((v|-v)>>31) << (k & 63)
 		}
 		mask[i] = m
 	}

@@ -18,6 +18,15 @@ func ycc(y, cb, cr, rgb []uint8, n int, level simd.Level) {
 		return
 	}
 	_, _, _, _ = y[n-1], cb[n-1], cr[n-1], rgb[3*n-1]
+	if level == simd.AVX512 {
+		if m := n &^ 63; m > 0 {
+			yccAVX512(&y[0], &cb[0], &cr[0], &rgb[0], m)
+			if m == n {
+				return
+			}
+			y, cb, cr, rgb, n = y[m:], cb[m:], cr[m:], rgb[3*m:], n-m
+		}
+	}
 	yccAVX2(&y[0], &cb[0], &cr[0], &rgb[0], n)
 }
 

@@ -183,14 +183,232 @@ DATA const10<>+16(SB)/8, $0x8008800780058004
 DATA const10<>+24(SB)/8, $0x800e800d800b800a
 GLOBL const10<>(SB), RODATA|NOPTR, $32
 
+// func yccAVX512(y *uint8, cb *uint8, cr *uint8, rgb *uint8, n int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VBMI, AVX512VNNI
+TEXT ·yccAVX512(SB), NOSPLIT, $0-40
+	MOVQ      y+0(FP), DI
+	MOVQ      cb+8(FP), SI
+	MOVQ      cr+16(FP), DX
+	MOVQ      rgb+24(FP), R8
+	MOVQ      n+32(FP), CX
+	VMOVDQU64 const11<>+0(SB), Z24
+	VMOVDQU64 const12<>+0(SB), Z25
+	VMOVDQU64 const13<>+0(SB), Z26
+	VMOVDQU64 const14<>+0(SB), Z27
+	VMOVDQU64 const15<>+0(SB), Z28
+	VMOVDQU64 const16<>+0(SB), Z29
+	VMOVDQU64 const17<>+0(SB), Z30
+	VMOVDQU64 const18<>+0(SB), Z16
+	VMOVDQU64 const19<>+0(SB), Z17
+	VMOVDQU64 const20<>+0(SB), Z18
+	VMOVDQU64 const17<>+0(SB), Z19
+	VMOVDQU64 const21<>+0(SB), Z20
+	MOVQ      $+6148914691236517205, AX
+	KMOVQ     AX, K1
+
+loop:
+	VMOVDQU64 (R8), Z12
+	VPERMB.Z  Z12, Z24, K1, Z13
+	VPERMB.Z  Z12, Z25, K1, Z14
+	VMOVDQA64 Z30, Z0
+	VPDPWSSD  Z16, Z13, Z0
+	VPDPWSSD  Z17, Z14, Z0
+	VPSRLD    $0x10, Z0, Z0
+	VPMADDWD  Z18, Z13, Z4
+	VPDPWSSD  Z19, Z14, Z4
+	VPSUBD    Z4, Z29, Z4
+	VPSRLD    $0x10, Z4, Z4
+	VPMADDWD  Z19, Z13, Z8
+	VPDPWSSD  Z20, Z14, Z8
+	VPSUBD    Z8, Z29, Z8
+	VPSRLD    $0x10, Z8, Z8
+	VMOVDQU64 48(R8), Z12
+	VPERMB.Z  Z12, Z24, K1, Z13
+	VPERMB.Z  Z12, Z25, K1, Z14
+	VMOVDQA64 Z30, Z1
+	VPDPWSSD  Z16, Z13, Z1
+	VPDPWSSD  Z17, Z14, Z1
+	VPSRLD    $0x10, Z1, Z1
+	VPMADDWD  Z18, Z13, Z5
+	VPDPWSSD  Z19, Z14, Z5
+	VPSUBD    Z5, Z29, Z5
+	VPSRLD    $0x10, Z5, Z5
+	VPMADDWD  Z19, Z13, Z9
+	VPDPWSSD  Z20, Z14, Z9
+	VPSUBD    Z9, Z29, Z9
+	VPSRLD    $0x10, Z9, Z9
+	VMOVDQU64 96(R8), Z12
+	VPERMB.Z  Z12, Z24, K1, Z13
+	VPERMB.Z  Z12, Z25, K1, Z14
+	VMOVDQA64 Z30, Z2
+	VPDPWSSD  Z16, Z13, Z2
+	VPDPWSSD  Z17, Z14, Z2
+	VPSRLD    $0x10, Z2, Z2
+	VPMADDWD  Z18, Z13, Z6
+	VPDPWSSD  Z19, Z14, Z6
+	VPSUBD    Z6, Z29, Z6
+	VPSRLD    $0x10, Z6, Z6
+	VPMADDWD  Z19, Z13, Z10
+	VPDPWSSD  Z20, Z14, Z10
+	VPSUBD    Z10, Z29, Z10
+	VPSRLD    $0x10, Z10, Z10
+	VMOVDQU64 128(R8), Z12
+	VPERMB.Z  Z12, Z26, K1, Z13
+	VPERMB.Z  Z12, Z27, K1, Z14
+	VMOVDQA64 Z30, Z3
+	VPDPWSSD  Z16, Z13, Z3
+	VPDPWSSD  Z17, Z14, Z3
+	VPSRLD    $0x10, Z3, Z3
+	VPMADDWD  Z18, Z13, Z7
+	VPDPWSSD  Z19, Z14, Z7
+	VPSUBD    Z7, Z29, Z7
+	VPSRLD    $0x10, Z7, Z7
+	VPMADDWD  Z19, Z13, Z11
+	VPDPWSSD  Z20, Z14, Z11
+	VPSUBD    Z11, Z29, Z11
+	VPSRLD    $0x10, Z11, Z11
+	VPACKUSDW Z1, Z0, Z0
+	VPACKUSDW Z3, Z2, Z2
+	VPACKUSWB Z2, Z0, Z0
+	VPERMD    Z0, Z28, Z0
+	VMOVDQU64 Z0, (DI)
+	ADDQ      $0x40, DI
+	VPACKUSDW Z5, Z4, Z4
+	VPACKUSDW Z7, Z6, Z6
+	VPACKUSWB Z6, Z4, Z4
+	VPERMD    Z4, Z28, Z4
+	VMOVDQU64 Z4, (SI)
+	ADDQ      $0x40, SI
+	VPACKUSDW Z9, Z8, Z8
+	VPACKUSDW Z11, Z10, Z10
+	VPACKUSWB Z10, Z8, Z8
+	VPERMD    Z8, Z28, Z8
+	VMOVDQU64 Z8, (DX)
+	ADDQ      $0x40, DX
+	ADDQ      $+192, R8
+	SUBQ      $0x40, CX
+	JNE       loop
+	VZEROUPPER
+	RET
+
+DATA const11<>+0(SB)/8, $0x0004000300010000
+DATA const11<>+8(SB)/8, $0x000a000900070006
+DATA const11<>+16(SB)/8, $0x0010000f000d000c
+DATA const11<>+24(SB)/8, $0x0016001500130012
+DATA const11<>+32(SB)/8, $0x001c001b00190018
+DATA const11<>+40(SB)/8, $0x00220021001f001e
+DATA const11<>+48(SB)/8, $0x0028002700250024
+DATA const11<>+56(SB)/8, $0x002e002d002b002a
+GLOBL const11<>(SB), RODATA|NOPTR, $64
+
+DATA const12<>+0(SB)/8, $0x0004000500010002
+DATA const12<>+8(SB)/8, $0x000a000b00070008
+DATA const12<>+16(SB)/8, $0x00100011000d000e
+DATA const12<>+24(SB)/8, $0x0016001700130014
+DATA const12<>+32(SB)/8, $0x001c001d0019001a
+DATA const12<>+40(SB)/8, $0x00220023001f0020
+DATA const12<>+48(SB)/8, $0x0028002900250026
+DATA const12<>+56(SB)/8, $0x002e002f002b002c
+GLOBL const12<>(SB), RODATA|NOPTR, $64
+
+DATA const13<>+0(SB)/8, $0x0014001300110010
+DATA const13<>+8(SB)/8, $0x001a001900170016
+DATA const13<>+16(SB)/8, $0x0020001f001d001c
+DATA const13<>+24(SB)/8, $0x0026002500230022
+DATA const13<>+32(SB)/8, $0x002c002b00290028
+DATA const13<>+40(SB)/8, $0x00320031002f002e
+DATA const13<>+48(SB)/8, $0x0038003700350034
+DATA const13<>+56(SB)/8, $0x003e003d003b003a
+GLOBL const13<>(SB), RODATA|NOPTR, $64
+
+DATA const14<>+0(SB)/8, $0x0014001500110012
+DATA const14<>+8(SB)/8, $0x001a001b00170018
+DATA const14<>+16(SB)/8, $0x00200021001d001e
+DATA const14<>+24(SB)/8, $0x0026002700230024
+DATA const14<>+32(SB)/8, $0x002c002d0029002a
+DATA const14<>+40(SB)/8, $0x00320033002f0030
+DATA const14<>+48(SB)/8, $0x0038003900350036
+DATA const14<>+56(SB)/8, $0x003e003f003b003c
+GLOBL const14<>(SB), RODATA|NOPTR, $64
+
+DATA const15<>+0(SB)/8, $0x0000000400000000
+DATA const15<>+8(SB)/8, $0x0000000c00000008
+DATA const15<>+16(SB)/8, $0x0000000500000001
+DATA const15<>+24(SB)/8, $0x0000000d00000009
+DATA const15<>+32(SB)/8, $0x0000000600000002
+DATA const15<>+40(SB)/8, $0x0000000e0000000a
+DATA const15<>+48(SB)/8, $0x0000000700000003
+DATA const15<>+56(SB)/8, $0x0000000f0000000b
+GLOBL const15<>(SB), RODATA|NOPTR, $64
+
+DATA const16<>+0(SB)/8, $0x00807fff00807fff
+DATA const16<>+8(SB)/8, $0x00807fff00807fff
+DATA const16<>+16(SB)/8, $0x00807fff00807fff
+DATA const16<>+24(SB)/8, $0x00807fff00807fff
+DATA const16<>+32(SB)/8, $0x00807fff00807fff
+DATA const16<>+40(SB)/8, $0x00807fff00807fff
+DATA const16<>+48(SB)/8, $0x00807fff00807fff
+DATA const16<>+56(SB)/8, $0x00807fff00807fff
+GLOBL const16<>(SB), RODATA|NOPTR, $64
+
+DATA const17<>+0(SB)/8, $0x0000800000008000
+DATA const17<>+8(SB)/8, $0x0000800000008000
+DATA const17<>+16(SB)/8, $0x0000800000008000
+DATA const17<>+24(SB)/8, $0x0000800000008000
+DATA const17<>+32(SB)/8, $0x0000800000008000
+DATA const17<>+40(SB)/8, $0x0000800000008000
+DATA const17<>+48(SB)/8, $0x0000800000008000
+DATA const17<>+56(SB)/8, $0x0000800000008000
+GLOBL const17<>(SB), RODATA|NOPTR, $64
+
+DATA const18<>+0(SB)/8, $0x56464c8b56464c8b
+DATA const18<>+8(SB)/8, $0x56464c8b56464c8b
+DATA const18<>+16(SB)/8, $0x56464c8b56464c8b
+DATA const18<>+24(SB)/8, $0x56464c8b56464c8b
+DATA const18<>+32(SB)/8, $0x56464c8b56464c8b
+DATA const18<>+40(SB)/8, $0x56464c8b56464c8b
+DATA const18<>+48(SB)/8, $0x56464c8b56464c8b
+DATA const18<>+56(SB)/8, $0x56464c8b56464c8b
+GLOBL const18<>(SB), RODATA|NOPTR, $64
+
+DATA const19<>+0(SB)/8, $0x40001d2f40001d2f
+DATA const19<>+8(SB)/8, $0x40001d2f40001d2f
+DATA const19<>+16(SB)/8, $0x40001d2f40001d2f
+DATA const19<>+24(SB)/8, $0x40001d2f40001d2f
+DATA const19<>+32(SB)/8, $0x40001d2f40001d2f
+DATA const19<>+40(SB)/8, $0x40001d2f40001d2f
+DATA const19<>+48(SB)/8, $0x40001d2f40001d2f
+DATA const19<>+56(SB)/8, $0x40001d2f40001d2f
+GLOBL const19<>(SB), RODATA|NOPTR, $64
+
+DATA const20<>+0(SB)/8, $0x54cd2b3354cd2b33
+DATA const20<>+8(SB)/8, $0x54cd2b3354cd2b33
+DATA const20<>+16(SB)/8, $0x54cd2b3354cd2b33
+DATA const20<>+24(SB)/8, $0x54cd2b3354cd2b33
+DATA const20<>+32(SB)/8, $0x54cd2b3354cd2b33
+DATA const20<>+40(SB)/8, $0x54cd2b3354cd2b33
+DATA const20<>+48(SB)/8, $0x54cd2b3354cd2b33
+DATA const20<>+56(SB)/8, $0x54cd2b3354cd2b33
+GLOBL const20<>(SB), RODATA|NOPTR, $64
+
+DATA const21<>+0(SB)/8, $0x6b2f14d16b2f14d1
+DATA const21<>+8(SB)/8, $0x6b2f14d16b2f14d1
+DATA const21<>+16(SB)/8, $0x6b2f14d16b2f14d1
+DATA const21<>+24(SB)/8, $0x6b2f14d16b2f14d1
+DATA const21<>+32(SB)/8, $0x6b2f14d16b2f14d1
+DATA const21<>+40(SB)/8, $0x6b2f14d16b2f14d1
+DATA const21<>+48(SB)/8, $0x6b2f14d16b2f14d1
+DATA const21<>+56(SB)/8, $0x6b2f14d16b2f14d1
+GLOBL const21<>(SB), RODATA|NOPTR, $64
+
 // func h2v1AVX2(dst *uint8, src *uint8, pitch int, n int)
 // Requires: AVX, AVX2
 TEXT ·h2v1AVX2(SB), NOSPLIT, $0-32
 	MOVQ    dst+0(FP), DI
 	MOVQ    src+8(FP), SI
 	MOVQ    n+24(FP), CX
-	VMOVDQU const11<>+0(SB), Y15
-	VMOVDQU const12<>+0(SB), Y14
+	VMOVDQU const22<>+0(SB), Y15
+	VMOVDQU const23<>+0(SB), Y14
 
 loop:
 	VMOVDQU    (SI), Y0
@@ -211,17 +429,17 @@ loop:
 	VZEROUPPER
 	RET
 
-DATA const11<>+0(SB)/8, $0x0101010101010101
-DATA const11<>+8(SB)/8, $0x0101010101010101
-DATA const11<>+16(SB)/8, $0x0101010101010101
-DATA const11<>+24(SB)/8, $0x0101010101010101
-GLOBL const11<>(SB), RODATA|NOPTR, $32
+DATA const22<>+0(SB)/8, $0x0101010101010101
+DATA const22<>+8(SB)/8, $0x0101010101010101
+DATA const22<>+16(SB)/8, $0x0101010101010101
+DATA const22<>+24(SB)/8, $0x0101010101010101
+GLOBL const22<>(SB), RODATA|NOPTR, $32
 
-DATA const12<>+0(SB)/8, $0x0001000000010000
-DATA const12<>+8(SB)/8, $0x0001000000010000
-DATA const12<>+16(SB)/8, $0x0001000000010000
-DATA const12<>+24(SB)/8, $0x0001000000010000
-GLOBL const12<>(SB), RODATA|NOPTR, $32
+DATA const23<>+0(SB)/8, $0x0001000000010000
+DATA const23<>+8(SB)/8, $0x0001000000010000
+DATA const23<>+16(SB)/8, $0x0001000000010000
+DATA const23<>+24(SB)/8, $0x0001000000010000
+GLOBL const23<>(SB), RODATA|NOPTR, $32
 
 // func h2v2AVX2(dst *uint8, src *uint8, pitch int, n int)
 // Requires: AVX, AVX2
@@ -231,8 +449,8 @@ TEXT ·h2v2AVX2(SB), NOSPLIT, $0-32
 	MOVQ    n+24(FP), CX
 	MOVQ    pitch+16(FP), R8
 	ADDQ    SI, R8
-	VMOVDQU const11<>+0(SB), Y15
-	VMOVDQU const13<>+0(SB), Y14
+	VMOVDQU const22<>+0(SB), Y15
+	VMOVDQU const24<>+0(SB), Y14
 
 loop:
 	VMOVDQU    (SI), Y0
@@ -260,11 +478,11 @@ loop:
 	VZEROUPPER
 	RET
 
-DATA const13<>+0(SB)/8, $0x0002000100020001
-DATA const13<>+8(SB)/8, $0x0002000100020001
-DATA const13<>+16(SB)/8, $0x0002000100020001
-DATA const13<>+24(SB)/8, $0x0002000100020001
-GLOBL const13<>(SB), RODATA|NOPTR, $32
+DATA const24<>+0(SB)/8, $0x0002000100020001
+DATA const24<>+8(SB)/8, $0x0002000100020001
+DATA const24<>+16(SB)/8, $0x0002000100020001
+DATA const24<>+24(SB)/8, $0x0002000100020001
+GLOBL const24<>(SB), RODATA|NOPTR, $32
 
 // func forwardAVX2(coef *int16, samples *uint8, pitch int, d *uint16, n int)
 // Requires: AVX, AVX2
@@ -326,20 +544,20 @@ loop:
 	VPSUBW         Y10, Y8, Y1
 	VPSLLW         $0x02, Y0, Y0
 	VPSLLW         $0x02, Y1, Y1
-	VPSUBW         const16<>+0(SB), Y0, Y0
+	VPSUBW         const27<>+0(SB), Y0, Y0
 	VPUNPCKLWD     Y11, Y9, Y12
 	VPUNPCKHWD     Y11, Y9, Y13
-	VPMADDWD       const17<>+0(SB), Y12, Y14
-	VPMADDWD       const17<>+0(SB), Y13, Y15
-	VPADDD         const15<>+0(SB), Y14, Y14
-	VPADDD         const15<>+0(SB), Y15, Y15
+	VPMADDWD       const28<>+0(SB), Y12, Y14
+	VPMADDWD       const28<>+0(SB), Y13, Y15
+	VPADDD         const26<>+0(SB), Y14, Y14
+	VPADDD         const26<>+0(SB), Y15, Y15
 	VPSRAD         $0x0b, Y14, Y14
 	VPSRAD         $0x0b, Y15, Y15
 	VPACKSSDW      Y15, Y14, Y2
-	VPMADDWD       const18<>+0(SB), Y12, Y12
-	VPMADDWD       const18<>+0(SB), Y13, Y13
-	VPADDD         const15<>+0(SB), Y12, Y12
-	VPADDD         const15<>+0(SB), Y13, Y13
+	VPMADDWD       const29<>+0(SB), Y12, Y12
+	VPMADDWD       const29<>+0(SB), Y13, Y13
+	VPADDD         const26<>+0(SB), Y12, Y12
+	VPADDD         const26<>+0(SB), Y13, Y13
 	VPSRAD         $0x0b, Y12, Y12
 	VPSRAD         $0x0b, Y13, Y13
 	VPACKSSDW      Y13, Y12, Y3
@@ -347,25 +565,25 @@ loop:
 	VPADDW         Y7, Y5, Y15
 	VPUNPCKLWD     Y15, Y14, Y12
 	VPUNPCKHWD     Y15, Y14, Y13
-	VPMADDWD       const19<>+0(SB), Y12, Y8
-	VPMADDWD       const19<>+0(SB), Y13, Y9
-	VPMADDWD       const20<>+0(SB), Y12, Y10
-	VPMADDWD       const20<>+0(SB), Y13, Y11
-	VPADDD         const15<>+0(SB), Y8, Y8
-	VPADDD         const15<>+0(SB), Y9, Y9
-	VPADDD         const15<>+0(SB), Y10, Y10
-	VPADDD         const15<>+0(SB), Y11, Y11
+	VPMADDWD       const30<>+0(SB), Y12, Y8
+	VPMADDWD       const30<>+0(SB), Y13, Y9
+	VPMADDWD       const31<>+0(SB), Y12, Y10
+	VPMADDWD       const31<>+0(SB), Y13, Y11
+	VPADDD         const26<>+0(SB), Y8, Y8
+	VPADDD         const26<>+0(SB), Y9, Y9
+	VPADDD         const26<>+0(SB), Y10, Y10
+	VPADDD         const26<>+0(SB), Y11, Y11
 	VPUNPCKLWD     Y7, Y4, Y12
 	VPUNPCKHWD     Y7, Y4, Y13
-	VPMADDWD       const21<>+0(SB), Y12, Y14
-	VPMADDWD       const21<>+0(SB), Y13, Y15
+	VPMADDWD       const32<>+0(SB), Y12, Y14
+	VPMADDWD       const32<>+0(SB), Y13, Y15
 	VPADDD         Y8, Y14, Y14
 	VPADDD         Y9, Y15, Y15
 	VPSRAD         $0x0b, Y14, Y14
 	VPSRAD         $0x0b, Y15, Y15
 	VPACKSSDW      Y15, Y14, Y4
-	VPMADDWD       const22<>+0(SB), Y12, Y12
-	VPMADDWD       const22<>+0(SB), Y13, Y13
+	VPMADDWD       const33<>+0(SB), Y12, Y12
+	VPMADDWD       const33<>+0(SB), Y13, Y13
 	VPADDD         Y10, Y12, Y12
 	VPADDD         Y11, Y13, Y13
 	VPSRAD         $0x0b, Y12, Y12
@@ -373,15 +591,15 @@ loop:
 	VPACKSSDW      Y13, Y12, Y7
 	VPUNPCKLWD     Y6, Y5, Y12
 	VPUNPCKHWD     Y6, Y5, Y13
-	VPMADDWD       const23<>+0(SB), Y12, Y14
-	VPMADDWD       const23<>+0(SB), Y13, Y15
+	VPMADDWD       const34<>+0(SB), Y12, Y14
+	VPMADDWD       const34<>+0(SB), Y13, Y15
 	VPADDD         Y10, Y14, Y14
 	VPADDD         Y11, Y15, Y15
 	VPSRAD         $0x0b, Y14, Y14
 	VPSRAD         $0x0b, Y15, Y15
 	VPACKSSDW      Y15, Y14, Y5
-	VPMADDWD       const24<>+0(SB), Y12, Y12
-	VPMADDWD       const24<>+0(SB), Y13, Y13
+	VPMADDWD       const35<>+0(SB), Y12, Y12
+	VPMADDWD       const35<>+0(SB), Y13, Y13
 	VPADDD         Y8, Y12, Y12
 	VPADDD         Y9, Y13, Y13
 	VPSRAD         $0x0b, Y12, Y12
@@ -425,23 +643,23 @@ loop:
 	VPSUBW         Y2, Y1, Y11
 	VPADDW         Y10, Y8, Y0
 	VPSUBW         Y10, Y8, Y1
-	VPADDW         const25<>+0(SB), Y0, Y0
-	VPADDW         const25<>+0(SB), Y1, Y1
+	VPADDW         const36<>+0(SB), Y0, Y0
+	VPADDW         const36<>+0(SB), Y1, Y1
 	VPSRAW         $0x02, Y0, Y0
 	VPSRAW         $0x02, Y1, Y1
 	VPUNPCKLWD     Y11, Y9, Y12
 	VPUNPCKHWD     Y11, Y9, Y13
-	VPMADDWD       const17<>+0(SB), Y12, Y14
-	VPMADDWD       const17<>+0(SB), Y13, Y15
-	VPADDD         const14<>+0(SB), Y14, Y14
-	VPADDD         const14<>+0(SB), Y15, Y15
+	VPMADDWD       const28<>+0(SB), Y12, Y14
+	VPMADDWD       const28<>+0(SB), Y13, Y15
+	VPADDD         const25<>+0(SB), Y14, Y14
+	VPADDD         const25<>+0(SB), Y15, Y15
 	VPSRAD         $0x0f, Y14, Y14
 	VPSRAD         $0x0f, Y15, Y15
 	VPACKSSDW      Y15, Y14, Y2
-	VPMADDWD       const18<>+0(SB), Y12, Y12
-	VPMADDWD       const18<>+0(SB), Y13, Y13
-	VPADDD         const14<>+0(SB), Y12, Y12
-	VPADDD         const14<>+0(SB), Y13, Y13
+	VPMADDWD       const29<>+0(SB), Y12, Y12
+	VPMADDWD       const29<>+0(SB), Y13, Y13
+	VPADDD         const25<>+0(SB), Y12, Y12
+	VPADDD         const25<>+0(SB), Y13, Y13
 	VPSRAD         $0x0f, Y12, Y12
 	VPSRAD         $0x0f, Y13, Y13
 	VPACKSSDW      Y13, Y12, Y3
@@ -449,25 +667,25 @@ loop:
 	VPADDW         Y7, Y5, Y15
 	VPUNPCKLWD     Y15, Y14, Y12
 	VPUNPCKHWD     Y15, Y14, Y13
-	VPMADDWD       const19<>+0(SB), Y12, Y8
-	VPMADDWD       const19<>+0(SB), Y13, Y9
-	VPMADDWD       const20<>+0(SB), Y12, Y10
-	VPMADDWD       const20<>+0(SB), Y13, Y11
-	VPADDD         const14<>+0(SB), Y8, Y8
-	VPADDD         const14<>+0(SB), Y9, Y9
-	VPADDD         const14<>+0(SB), Y10, Y10
-	VPADDD         const14<>+0(SB), Y11, Y11
+	VPMADDWD       const30<>+0(SB), Y12, Y8
+	VPMADDWD       const30<>+0(SB), Y13, Y9
+	VPMADDWD       const31<>+0(SB), Y12, Y10
+	VPMADDWD       const31<>+0(SB), Y13, Y11
+	VPADDD         const25<>+0(SB), Y8, Y8
+	VPADDD         const25<>+0(SB), Y9, Y9
+	VPADDD         const25<>+0(SB), Y10, Y10
+	VPADDD         const25<>+0(SB), Y11, Y11
 	VPUNPCKLWD     Y7, Y4, Y12
 	VPUNPCKHWD     Y7, Y4, Y13
-	VPMADDWD       const21<>+0(SB), Y12, Y14
-	VPMADDWD       const21<>+0(SB), Y13, Y15
+	VPMADDWD       const32<>+0(SB), Y12, Y14
+	VPMADDWD       const32<>+0(SB), Y13, Y15
 	VPADDD         Y8, Y14, Y14
 	VPADDD         Y9, Y15, Y15
 	VPSRAD         $0x0f, Y14, Y14
 	VPSRAD         $0x0f, Y15, Y15
 	VPACKSSDW      Y15, Y14, Y4
-	VPMADDWD       const22<>+0(SB), Y12, Y12
-	VPMADDWD       const22<>+0(SB), Y13, Y13
+	VPMADDWD       const33<>+0(SB), Y12, Y12
+	VPMADDWD       const33<>+0(SB), Y13, Y13
 	VPADDD         Y10, Y12, Y12
 	VPADDD         Y11, Y13, Y13
 	VPSRAD         $0x0f, Y12, Y12
@@ -475,15 +693,15 @@ loop:
 	VPACKSSDW      Y13, Y12, Y7
 	VPUNPCKLWD     Y6, Y5, Y12
 	VPUNPCKHWD     Y6, Y5, Y13
-	VPMADDWD       const23<>+0(SB), Y12, Y14
-	VPMADDWD       const23<>+0(SB), Y13, Y15
+	VPMADDWD       const34<>+0(SB), Y12, Y14
+	VPMADDWD       const34<>+0(SB), Y13, Y15
 	VPADDD         Y10, Y14, Y14
 	VPADDD         Y11, Y15, Y15
 	VPSRAD         $0x0f, Y14, Y14
 	VPSRAD         $0x0f, Y15, Y15
 	VPACKSSDW      Y15, Y14, Y5
-	VPMADDWD       const24<>+0(SB), Y12, Y12
-	VPMADDWD       const24<>+0(SB), Y13, Y13
+	VPMADDWD       const35<>+0(SB), Y12, Y12
+	VPMADDWD       const35<>+0(SB), Y13, Y13
 	VPADDD         Y8, Y12, Y12
 	VPADDD         Y9, Y13, Y13
 	VPSRAD         $0x0f, Y12, Y12
@@ -577,77 +795,77 @@ loop:
 	VZEROUPPER
 	RET
 
-DATA const14<>+0(SB)/8, $0x0000400000004000
-DATA const14<>+8(SB)/8, $0x0000400000004000
-DATA const14<>+16(SB)/8, $0x0000400000004000
-DATA const14<>+24(SB)/8, $0x0000400000004000
-GLOBL const14<>(SB), RODATA|NOPTR, $32
-
-DATA const15<>+0(SB)/8, $0x0000040000000400
-DATA const15<>+8(SB)/8, $0x0000040000000400
-DATA const15<>+16(SB)/8, $0x0000040000000400
-DATA const15<>+24(SB)/8, $0x0000040000000400
-GLOBL const15<>(SB), RODATA|NOPTR, $32
-
-DATA const16<>+0(SB)/8, $0x1000100010001000
-DATA const16<>+8(SB)/8, $0x1000100010001000
-DATA const16<>+16(SB)/8, $0x1000100010001000
-DATA const16<>+24(SB)/8, $0x1000100010001000
-GLOBL const16<>(SB), RODATA|NOPTR, $32
-
-DATA const17<>+0(SB)/8, $0x115129cf115129cf
-DATA const17<>+8(SB)/8, $0x115129cf115129cf
-DATA const17<>+16(SB)/8, $0x115129cf115129cf
-DATA const17<>+24(SB)/8, $0x115129cf115129cf
-GLOBL const17<>(SB), RODATA|NOPTR, $32
-
-DATA const18<>+0(SB)/8, $0xd6301151d6301151
-DATA const18<>+8(SB)/8, $0xd6301151d6301151
-DATA const18<>+16(SB)/8, $0xd6301151d6301151
-DATA const18<>+24(SB)/8, $0xd6301151d6301151
-GLOBL const18<>(SB), RODATA|NOPTR, $32
-
-DATA const19<>+0(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const19<>+8(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const19<>+16(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const19<>+24(SB)/8, $0x25a1e6dc25a1e6dc
-GLOBL const19<>(SB), RODATA|NOPTR, $32
-
-DATA const20<>+0(SB)/8, $0x192525a1192525a1
-DATA const20<>+8(SB)/8, $0x192525a1192525a1
-DATA const20<>+16(SB)/8, $0x192525a1192525a1
-DATA const20<>+24(SB)/8, $0x192525a1192525a1
-GLOBL const20<>(SB), RODATA|NOPTR, $32
-
-DATA const21<>+0(SB)/8, $0xe333ecc1e333ecc1
-DATA const21<>+8(SB)/8, $0xe333ecc1e333ecc1
-DATA const21<>+16(SB)/8, $0xe333ecc1e333ecc1
-DATA const21<>+24(SB)/8, $0xe333ecc1e333ecc1
-GLOBL const21<>(SB), RODATA|NOPTR, $32
-
-DATA const22<>+0(SB)/8, $0x133ee333133ee333
-DATA const22<>+8(SB)/8, $0x133ee333133ee333
-DATA const22<>+16(SB)/8, $0x133ee333133ee333
-DATA const22<>+24(SB)/8, $0x133ee333133ee333
-GLOBL const22<>(SB), RODATA|NOPTR, $32
-
-DATA const23<>+0(SB)/8, $0xadfdefb0adfdefb0
-DATA const23<>+8(SB)/8, $0xadfdefb0adfdefb0
-DATA const23<>+16(SB)/8, $0xadfdefb0adfdefb0
-DATA const23<>+24(SB)/8, $0xadfdefb0adfdefb0
-GLOBL const23<>(SB), RODATA|NOPTR, $32
-
-DATA const24<>+0(SB)/8, $0x1051adfd1051adfd
-DATA const24<>+8(SB)/8, $0x1051adfd1051adfd
-DATA const24<>+16(SB)/8, $0x1051adfd1051adfd
-DATA const24<>+24(SB)/8, $0x1051adfd1051adfd
-GLOBL const24<>(SB), RODATA|NOPTR, $32
-
-DATA const25<>+0(SB)/8, $0x0002000200020002
-DATA const25<>+8(SB)/8, $0x0002000200020002
-DATA const25<>+16(SB)/8, $0x0002000200020002
-DATA const25<>+24(SB)/8, $0x0002000200020002
+DATA const25<>+0(SB)/8, $0x0000400000004000
+DATA const25<>+8(SB)/8, $0x0000400000004000
+DATA const25<>+16(SB)/8, $0x0000400000004000
+DATA const25<>+24(SB)/8, $0x0000400000004000
 GLOBL const25<>(SB), RODATA|NOPTR, $32
+
+DATA const26<>+0(SB)/8, $0x0000040000000400
+DATA const26<>+8(SB)/8, $0x0000040000000400
+DATA const26<>+16(SB)/8, $0x0000040000000400
+DATA const26<>+24(SB)/8, $0x0000040000000400
+GLOBL const26<>(SB), RODATA|NOPTR, $32
+
+DATA const27<>+0(SB)/8, $0x1000100010001000
+DATA const27<>+8(SB)/8, $0x1000100010001000
+DATA const27<>+16(SB)/8, $0x1000100010001000
+DATA const27<>+24(SB)/8, $0x1000100010001000
+GLOBL const27<>(SB), RODATA|NOPTR, $32
+
+DATA const28<>+0(SB)/8, $0x115129cf115129cf
+DATA const28<>+8(SB)/8, $0x115129cf115129cf
+DATA const28<>+16(SB)/8, $0x115129cf115129cf
+DATA const28<>+24(SB)/8, $0x115129cf115129cf
+GLOBL const28<>(SB), RODATA|NOPTR, $32
+
+DATA const29<>+0(SB)/8, $0xd6301151d6301151
+DATA const29<>+8(SB)/8, $0xd6301151d6301151
+DATA const29<>+16(SB)/8, $0xd6301151d6301151
+DATA const29<>+24(SB)/8, $0xd6301151d6301151
+GLOBL const29<>(SB), RODATA|NOPTR, $32
+
+DATA const30<>+0(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const30<>+8(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const30<>+16(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const30<>+24(SB)/8, $0x25a1e6dc25a1e6dc
+GLOBL const30<>(SB), RODATA|NOPTR, $32
+
+DATA const31<>+0(SB)/8, $0x192525a1192525a1
+DATA const31<>+8(SB)/8, $0x192525a1192525a1
+DATA const31<>+16(SB)/8, $0x192525a1192525a1
+DATA const31<>+24(SB)/8, $0x192525a1192525a1
+GLOBL const31<>(SB), RODATA|NOPTR, $32
+
+DATA const32<>+0(SB)/8, $0xe333ecc1e333ecc1
+DATA const32<>+8(SB)/8, $0xe333ecc1e333ecc1
+DATA const32<>+16(SB)/8, $0xe333ecc1e333ecc1
+DATA const32<>+24(SB)/8, $0xe333ecc1e333ecc1
+GLOBL const32<>(SB), RODATA|NOPTR, $32
+
+DATA const33<>+0(SB)/8, $0x133ee333133ee333
+DATA const33<>+8(SB)/8, $0x133ee333133ee333
+DATA const33<>+16(SB)/8, $0x133ee333133ee333
+DATA const33<>+24(SB)/8, $0x133ee333133ee333
+GLOBL const33<>(SB), RODATA|NOPTR, $32
+
+DATA const34<>+0(SB)/8, $0xadfdefb0adfdefb0
+DATA const34<>+8(SB)/8, $0xadfdefb0adfdefb0
+DATA const34<>+16(SB)/8, $0xadfdefb0adfdefb0
+DATA const34<>+24(SB)/8, $0xadfdefb0adfdefb0
+GLOBL const34<>(SB), RODATA|NOPTR, $32
+
+DATA const35<>+0(SB)/8, $0x1051adfd1051adfd
+DATA const35<>+8(SB)/8, $0x1051adfd1051adfd
+DATA const35<>+16(SB)/8, $0x1051adfd1051adfd
+DATA const35<>+24(SB)/8, $0x1051adfd1051adfd
+GLOBL const35<>(SB), RODATA|NOPTR, $32
+
+DATA const36<>+0(SB)/8, $0x0002000200020002
+DATA const36<>+8(SB)/8, $0x0002000200020002
+DATA const36<>+16(SB)/8, $0x0002000200020002
+DATA const36<>+24(SB)/8, $0x0002000200020002
+GLOBL const36<>(SB), RODATA|NOPTR, $32
 
 // func forwardAVX512(coef *int16, samples *uint8, pitch int, d *uint16, n int)
 // Requires: AVX, AVX512BW, AVX512F
@@ -709,20 +927,20 @@ loop:
 	VPSUBW          Z10, Z8, Z1
 	VPSLLW          $0x02, Z0, Z0
 	VPSLLW          $0x02, Z1, Z1
-	VPSUBW          const28<>+0(SB), Z0, Z0
+	VPSUBW          const39<>+0(SB), Z0, Z0
 	VPUNPCKLWD      Z11, Z9, Z12
 	VPUNPCKHWD      Z11, Z9, Z13
-	VPMADDWD        const29<>+0(SB), Z12, Z14
-	VPMADDWD        const29<>+0(SB), Z13, Z15
-	VPADDD          const27<>+0(SB), Z14, Z14
-	VPADDD          const27<>+0(SB), Z15, Z15
+	VPMADDWD        const40<>+0(SB), Z12, Z14
+	VPMADDWD        const40<>+0(SB), Z13, Z15
+	VPADDD          const38<>+0(SB), Z14, Z14
+	VPADDD          const38<>+0(SB), Z15, Z15
 	VPSRAD          $0x0b, Z14, Z14
 	VPSRAD          $0x0b, Z15, Z15
 	VPACKSSDW       Z15, Z14, Z2
-	VPMADDWD        const30<>+0(SB), Z12, Z12
-	VPMADDWD        const30<>+0(SB), Z13, Z13
-	VPADDD          const27<>+0(SB), Z12, Z12
-	VPADDD          const27<>+0(SB), Z13, Z13
+	VPMADDWD        const41<>+0(SB), Z12, Z12
+	VPMADDWD        const41<>+0(SB), Z13, Z13
+	VPADDD          const38<>+0(SB), Z12, Z12
+	VPADDD          const38<>+0(SB), Z13, Z13
 	VPSRAD          $0x0b, Z12, Z12
 	VPSRAD          $0x0b, Z13, Z13
 	VPACKSSDW       Z13, Z12, Z3
@@ -730,25 +948,25 @@ loop:
 	VPADDW          Z7, Z5, Z15
 	VPUNPCKLWD      Z15, Z14, Z12
 	VPUNPCKHWD      Z15, Z14, Z13
-	VPMADDWD        const31<>+0(SB), Z12, Z8
-	VPMADDWD        const31<>+0(SB), Z13, Z9
-	VPMADDWD        const32<>+0(SB), Z12, Z10
-	VPMADDWD        const32<>+0(SB), Z13, Z11
-	VPADDD          const27<>+0(SB), Z8, Z8
-	VPADDD          const27<>+0(SB), Z9, Z9
-	VPADDD          const27<>+0(SB), Z10, Z10
-	VPADDD          const27<>+0(SB), Z11, Z11
+	VPMADDWD        const42<>+0(SB), Z12, Z8
+	VPMADDWD        const42<>+0(SB), Z13, Z9
+	VPMADDWD        const43<>+0(SB), Z12, Z10
+	VPMADDWD        const43<>+0(SB), Z13, Z11
+	VPADDD          const38<>+0(SB), Z8, Z8
+	VPADDD          const38<>+0(SB), Z9, Z9
+	VPADDD          const38<>+0(SB), Z10, Z10
+	VPADDD          const38<>+0(SB), Z11, Z11
 	VPUNPCKLWD      Z7, Z4, Z12
 	VPUNPCKHWD      Z7, Z4, Z13
-	VPMADDWD        const33<>+0(SB), Z12, Z14
-	VPMADDWD        const33<>+0(SB), Z13, Z15
+	VPMADDWD        const44<>+0(SB), Z12, Z14
+	VPMADDWD        const44<>+0(SB), Z13, Z15
 	VPADDD          Z8, Z14, Z14
 	VPADDD          Z9, Z15, Z15
 	VPSRAD          $0x0b, Z14, Z14
 	VPSRAD          $0x0b, Z15, Z15
 	VPACKSSDW       Z15, Z14, Z4
-	VPMADDWD        const34<>+0(SB), Z12, Z12
-	VPMADDWD        const34<>+0(SB), Z13, Z13
+	VPMADDWD        const45<>+0(SB), Z12, Z12
+	VPMADDWD        const45<>+0(SB), Z13, Z13
 	VPADDD          Z10, Z12, Z12
 	VPADDD          Z11, Z13, Z13
 	VPSRAD          $0x0b, Z12, Z12
@@ -756,15 +974,15 @@ loop:
 	VPACKSSDW       Z13, Z12, Z7
 	VPUNPCKLWD      Z6, Z5, Z12
 	VPUNPCKHWD      Z6, Z5, Z13
-	VPMADDWD        const35<>+0(SB), Z12, Z14
-	VPMADDWD        const35<>+0(SB), Z13, Z15
+	VPMADDWD        const46<>+0(SB), Z12, Z14
+	VPMADDWD        const46<>+0(SB), Z13, Z15
 	VPADDD          Z10, Z14, Z14
 	VPADDD          Z11, Z15, Z15
 	VPSRAD          $0x0b, Z14, Z14
 	VPSRAD          $0x0b, Z15, Z15
 	VPACKSSDW       Z15, Z14, Z5
-	VPMADDWD        const36<>+0(SB), Z12, Z12
-	VPMADDWD        const36<>+0(SB), Z13, Z13
+	VPMADDWD        const47<>+0(SB), Z12, Z12
+	VPMADDWD        const47<>+0(SB), Z13, Z13
 	VPADDD          Z8, Z12, Z12
 	VPADDD          Z9, Z13, Z13
 	VPSRAD          $0x0b, Z12, Z12
@@ -808,23 +1026,23 @@ loop:
 	VPSUBW          Z2, Z1, Z11
 	VPADDW          Z10, Z8, Z0
 	VPSUBW          Z10, Z8, Z1
-	VPADDW          const37<>+0(SB), Z0, Z0
-	VPADDW          const37<>+0(SB), Z1, Z1
+	VPADDW          const48<>+0(SB), Z0, Z0
+	VPADDW          const48<>+0(SB), Z1, Z1
 	VPSRAW          $0x02, Z0, Z0
 	VPSRAW          $0x02, Z1, Z1
 	VPUNPCKLWD      Z11, Z9, Z12
 	VPUNPCKHWD      Z11, Z9, Z13
-	VPMADDWD        const29<>+0(SB), Z12, Z14
-	VPMADDWD        const29<>+0(SB), Z13, Z15
-	VPADDD          const26<>+0(SB), Z14, Z14
-	VPADDD          const26<>+0(SB), Z15, Z15
+	VPMADDWD        const40<>+0(SB), Z12, Z14
+	VPMADDWD        const40<>+0(SB), Z13, Z15
+	VPADDD          const37<>+0(SB), Z14, Z14
+	VPADDD          const37<>+0(SB), Z15, Z15
 	VPSRAD          $0x0f, Z14, Z14
 	VPSRAD          $0x0f, Z15, Z15
 	VPACKSSDW       Z15, Z14, Z2
-	VPMADDWD        const30<>+0(SB), Z12, Z12
-	VPMADDWD        const30<>+0(SB), Z13, Z13
-	VPADDD          const26<>+0(SB), Z12, Z12
-	VPADDD          const26<>+0(SB), Z13, Z13
+	VPMADDWD        const41<>+0(SB), Z12, Z12
+	VPMADDWD        const41<>+0(SB), Z13, Z13
+	VPADDD          const37<>+0(SB), Z12, Z12
+	VPADDD          const37<>+0(SB), Z13, Z13
 	VPSRAD          $0x0f, Z12, Z12
 	VPSRAD          $0x0f, Z13, Z13
 	VPACKSSDW       Z13, Z12, Z3
@@ -832,25 +1050,25 @@ loop:
 	VPADDW          Z7, Z5, Z15
 	VPUNPCKLWD      Z15, Z14, Z12
 	VPUNPCKHWD      Z15, Z14, Z13
-	VPMADDWD        const31<>+0(SB), Z12, Z8
-	VPMADDWD        const31<>+0(SB), Z13, Z9
-	VPMADDWD        const32<>+0(SB), Z12, Z10
-	VPMADDWD        const32<>+0(SB), Z13, Z11
-	VPADDD          const26<>+0(SB), Z8, Z8
-	VPADDD          const26<>+0(SB), Z9, Z9
-	VPADDD          const26<>+0(SB), Z10, Z10
-	VPADDD          const26<>+0(SB), Z11, Z11
+	VPMADDWD        const42<>+0(SB), Z12, Z8
+	VPMADDWD        const42<>+0(SB), Z13, Z9
+	VPMADDWD        const43<>+0(SB), Z12, Z10
+	VPMADDWD        const43<>+0(SB), Z13, Z11
+	VPADDD          const37<>+0(SB), Z8, Z8
+	VPADDD          const37<>+0(SB), Z9, Z9
+	VPADDD          const37<>+0(SB), Z10, Z10
+	VPADDD          const37<>+0(SB), Z11, Z11
 	VPUNPCKLWD      Z7, Z4, Z12
 	VPUNPCKHWD      Z7, Z4, Z13
-	VPMADDWD        const33<>+0(SB), Z12, Z14
-	VPMADDWD        const33<>+0(SB), Z13, Z15
+	VPMADDWD        const44<>+0(SB), Z12, Z14
+	VPMADDWD        const44<>+0(SB), Z13, Z15
 	VPADDD          Z8, Z14, Z14
 	VPADDD          Z9, Z15, Z15
 	VPSRAD          $0x0f, Z14, Z14
 	VPSRAD          $0x0f, Z15, Z15
 	VPACKSSDW       Z15, Z14, Z4
-	VPMADDWD        const34<>+0(SB), Z12, Z12
-	VPMADDWD        const34<>+0(SB), Z13, Z13
+	VPMADDWD        const45<>+0(SB), Z12, Z12
+	VPMADDWD        const45<>+0(SB), Z13, Z13
 	VPADDD          Z10, Z12, Z12
 	VPADDD          Z11, Z13, Z13
 	VPSRAD          $0x0f, Z12, Z12
@@ -858,15 +1076,15 @@ loop:
 	VPACKSSDW       Z13, Z12, Z7
 	VPUNPCKLWD      Z6, Z5, Z12
 	VPUNPCKHWD      Z6, Z5, Z13
-	VPMADDWD        const35<>+0(SB), Z12, Z14
-	VPMADDWD        const35<>+0(SB), Z13, Z15
+	VPMADDWD        const46<>+0(SB), Z12, Z14
+	VPMADDWD        const46<>+0(SB), Z13, Z15
 	VPADDD          Z10, Z14, Z14
 	VPADDD          Z11, Z15, Z15
 	VPSRAD          $0x0f, Z14, Z14
 	VPSRAD          $0x0f, Z15, Z15
 	VPACKSSDW       Z15, Z14, Z5
-	VPMADDWD        const36<>+0(SB), Z12, Z12
-	VPMADDWD        const36<>+0(SB), Z13, Z13
+	VPMADDWD        const47<>+0(SB), Z12, Z12
+	VPMADDWD        const47<>+0(SB), Z13, Z13
 	VPADDD          Z8, Z12, Z12
 	VPADDD          Z9, Z13, Z13
 	VPSRAD          $0x0f, Z12, Z12
@@ -992,125 +1210,125 @@ loop:
 	VZEROUPPER
 	RET
 
-DATA const26<>+0(SB)/8, $0x0000400000004000
-DATA const26<>+8(SB)/8, $0x0000400000004000
-DATA const26<>+16(SB)/8, $0x0000400000004000
-DATA const26<>+24(SB)/8, $0x0000400000004000
-DATA const26<>+32(SB)/8, $0x0000400000004000
-DATA const26<>+40(SB)/8, $0x0000400000004000
-DATA const26<>+48(SB)/8, $0x0000400000004000
-DATA const26<>+56(SB)/8, $0x0000400000004000
-GLOBL const26<>(SB), RODATA|NOPTR, $64
-
-DATA const27<>+0(SB)/8, $0x0000040000000400
-DATA const27<>+8(SB)/8, $0x0000040000000400
-DATA const27<>+16(SB)/8, $0x0000040000000400
-DATA const27<>+24(SB)/8, $0x0000040000000400
-DATA const27<>+32(SB)/8, $0x0000040000000400
-DATA const27<>+40(SB)/8, $0x0000040000000400
-DATA const27<>+48(SB)/8, $0x0000040000000400
-DATA const27<>+56(SB)/8, $0x0000040000000400
-GLOBL const27<>(SB), RODATA|NOPTR, $64
-
-DATA const28<>+0(SB)/8, $0x1000100010001000
-DATA const28<>+8(SB)/8, $0x1000100010001000
-DATA const28<>+16(SB)/8, $0x1000100010001000
-DATA const28<>+24(SB)/8, $0x1000100010001000
-DATA const28<>+32(SB)/8, $0x1000100010001000
-DATA const28<>+40(SB)/8, $0x1000100010001000
-DATA const28<>+48(SB)/8, $0x1000100010001000
-DATA const28<>+56(SB)/8, $0x1000100010001000
-GLOBL const28<>(SB), RODATA|NOPTR, $64
-
-DATA const29<>+0(SB)/8, $0x115129cf115129cf
-DATA const29<>+8(SB)/8, $0x115129cf115129cf
-DATA const29<>+16(SB)/8, $0x115129cf115129cf
-DATA const29<>+24(SB)/8, $0x115129cf115129cf
-DATA const29<>+32(SB)/8, $0x115129cf115129cf
-DATA const29<>+40(SB)/8, $0x115129cf115129cf
-DATA const29<>+48(SB)/8, $0x115129cf115129cf
-DATA const29<>+56(SB)/8, $0x115129cf115129cf
-GLOBL const29<>(SB), RODATA|NOPTR, $64
-
-DATA const30<>+0(SB)/8, $0xd6301151d6301151
-DATA const30<>+8(SB)/8, $0xd6301151d6301151
-DATA const30<>+16(SB)/8, $0xd6301151d6301151
-DATA const30<>+24(SB)/8, $0xd6301151d6301151
-DATA const30<>+32(SB)/8, $0xd6301151d6301151
-DATA const30<>+40(SB)/8, $0xd6301151d6301151
-DATA const30<>+48(SB)/8, $0xd6301151d6301151
-DATA const30<>+56(SB)/8, $0xd6301151d6301151
-GLOBL const30<>(SB), RODATA|NOPTR, $64
-
-DATA const31<>+0(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const31<>+8(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const31<>+16(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const31<>+24(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const31<>+32(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const31<>+40(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const31<>+48(SB)/8, $0x25a1e6dc25a1e6dc
-DATA const31<>+56(SB)/8, $0x25a1e6dc25a1e6dc
-GLOBL const31<>(SB), RODATA|NOPTR, $64
-
-DATA const32<>+0(SB)/8, $0x192525a1192525a1
-DATA const32<>+8(SB)/8, $0x192525a1192525a1
-DATA const32<>+16(SB)/8, $0x192525a1192525a1
-DATA const32<>+24(SB)/8, $0x192525a1192525a1
-DATA const32<>+32(SB)/8, $0x192525a1192525a1
-DATA const32<>+40(SB)/8, $0x192525a1192525a1
-DATA const32<>+48(SB)/8, $0x192525a1192525a1
-DATA const32<>+56(SB)/8, $0x192525a1192525a1
-GLOBL const32<>(SB), RODATA|NOPTR, $64
-
-DATA const33<>+0(SB)/8, $0xe333ecc1e333ecc1
-DATA const33<>+8(SB)/8, $0xe333ecc1e333ecc1
-DATA const33<>+16(SB)/8, $0xe333ecc1e333ecc1
-DATA const33<>+24(SB)/8, $0xe333ecc1e333ecc1
-DATA const33<>+32(SB)/8, $0xe333ecc1e333ecc1
-DATA const33<>+40(SB)/8, $0xe333ecc1e333ecc1
-DATA const33<>+48(SB)/8, $0xe333ecc1e333ecc1
-DATA const33<>+56(SB)/8, $0xe333ecc1e333ecc1
-GLOBL const33<>(SB), RODATA|NOPTR, $64
-
-DATA const34<>+0(SB)/8, $0x133ee333133ee333
-DATA const34<>+8(SB)/8, $0x133ee333133ee333
-DATA const34<>+16(SB)/8, $0x133ee333133ee333
-DATA const34<>+24(SB)/8, $0x133ee333133ee333
-DATA const34<>+32(SB)/8, $0x133ee333133ee333
-DATA const34<>+40(SB)/8, $0x133ee333133ee333
-DATA const34<>+48(SB)/8, $0x133ee333133ee333
-DATA const34<>+56(SB)/8, $0x133ee333133ee333
-GLOBL const34<>(SB), RODATA|NOPTR, $64
-
-DATA const35<>+0(SB)/8, $0xadfdefb0adfdefb0
-DATA const35<>+8(SB)/8, $0xadfdefb0adfdefb0
-DATA const35<>+16(SB)/8, $0xadfdefb0adfdefb0
-DATA const35<>+24(SB)/8, $0xadfdefb0adfdefb0
-DATA const35<>+32(SB)/8, $0xadfdefb0adfdefb0
-DATA const35<>+40(SB)/8, $0xadfdefb0adfdefb0
-DATA const35<>+48(SB)/8, $0xadfdefb0adfdefb0
-DATA const35<>+56(SB)/8, $0xadfdefb0adfdefb0
-GLOBL const35<>(SB), RODATA|NOPTR, $64
-
-DATA const36<>+0(SB)/8, $0x1051adfd1051adfd
-DATA const36<>+8(SB)/8, $0x1051adfd1051adfd
-DATA const36<>+16(SB)/8, $0x1051adfd1051adfd
-DATA const36<>+24(SB)/8, $0x1051adfd1051adfd
-DATA const36<>+32(SB)/8, $0x1051adfd1051adfd
-DATA const36<>+40(SB)/8, $0x1051adfd1051adfd
-DATA const36<>+48(SB)/8, $0x1051adfd1051adfd
-DATA const36<>+56(SB)/8, $0x1051adfd1051adfd
-GLOBL const36<>(SB), RODATA|NOPTR, $64
-
-DATA const37<>+0(SB)/8, $0x0002000200020002
-DATA const37<>+8(SB)/8, $0x0002000200020002
-DATA const37<>+16(SB)/8, $0x0002000200020002
-DATA const37<>+24(SB)/8, $0x0002000200020002
-DATA const37<>+32(SB)/8, $0x0002000200020002
-DATA const37<>+40(SB)/8, $0x0002000200020002
-DATA const37<>+48(SB)/8, $0x0002000200020002
-DATA const37<>+56(SB)/8, $0x0002000200020002
+DATA const37<>+0(SB)/8, $0x0000400000004000
+DATA const37<>+8(SB)/8, $0x0000400000004000
+DATA const37<>+16(SB)/8, $0x0000400000004000
+DATA const37<>+24(SB)/8, $0x0000400000004000
+DATA const37<>+32(SB)/8, $0x0000400000004000
+DATA const37<>+40(SB)/8, $0x0000400000004000
+DATA const37<>+48(SB)/8, $0x0000400000004000
+DATA const37<>+56(SB)/8, $0x0000400000004000
 GLOBL const37<>(SB), RODATA|NOPTR, $64
+
+DATA const38<>+0(SB)/8, $0x0000040000000400
+DATA const38<>+8(SB)/8, $0x0000040000000400
+DATA const38<>+16(SB)/8, $0x0000040000000400
+DATA const38<>+24(SB)/8, $0x0000040000000400
+DATA const38<>+32(SB)/8, $0x0000040000000400
+DATA const38<>+40(SB)/8, $0x0000040000000400
+DATA const38<>+48(SB)/8, $0x0000040000000400
+DATA const38<>+56(SB)/8, $0x0000040000000400
+GLOBL const38<>(SB), RODATA|NOPTR, $64
+
+DATA const39<>+0(SB)/8, $0x1000100010001000
+DATA const39<>+8(SB)/8, $0x1000100010001000
+DATA const39<>+16(SB)/8, $0x1000100010001000
+DATA const39<>+24(SB)/8, $0x1000100010001000
+DATA const39<>+32(SB)/8, $0x1000100010001000
+DATA const39<>+40(SB)/8, $0x1000100010001000
+DATA const39<>+48(SB)/8, $0x1000100010001000
+DATA const39<>+56(SB)/8, $0x1000100010001000
+GLOBL const39<>(SB), RODATA|NOPTR, $64
+
+DATA const40<>+0(SB)/8, $0x115129cf115129cf
+DATA const40<>+8(SB)/8, $0x115129cf115129cf
+DATA const40<>+16(SB)/8, $0x115129cf115129cf
+DATA const40<>+24(SB)/8, $0x115129cf115129cf
+DATA const40<>+32(SB)/8, $0x115129cf115129cf
+DATA const40<>+40(SB)/8, $0x115129cf115129cf
+DATA const40<>+48(SB)/8, $0x115129cf115129cf
+DATA const40<>+56(SB)/8, $0x115129cf115129cf
+GLOBL const40<>(SB), RODATA|NOPTR, $64
+
+DATA const41<>+0(SB)/8, $0xd6301151d6301151
+DATA const41<>+8(SB)/8, $0xd6301151d6301151
+DATA const41<>+16(SB)/8, $0xd6301151d6301151
+DATA const41<>+24(SB)/8, $0xd6301151d6301151
+DATA const41<>+32(SB)/8, $0xd6301151d6301151
+DATA const41<>+40(SB)/8, $0xd6301151d6301151
+DATA const41<>+48(SB)/8, $0xd6301151d6301151
+DATA const41<>+56(SB)/8, $0xd6301151d6301151
+GLOBL const41<>(SB), RODATA|NOPTR, $64
+
+DATA const42<>+0(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const42<>+8(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const42<>+16(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const42<>+24(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const42<>+32(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const42<>+40(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const42<>+48(SB)/8, $0x25a1e6dc25a1e6dc
+DATA const42<>+56(SB)/8, $0x25a1e6dc25a1e6dc
+GLOBL const42<>(SB), RODATA|NOPTR, $64
+
+DATA const43<>+0(SB)/8, $0x192525a1192525a1
+DATA const43<>+8(SB)/8, $0x192525a1192525a1
+DATA const43<>+16(SB)/8, $0x192525a1192525a1
+DATA const43<>+24(SB)/8, $0x192525a1192525a1
+DATA const43<>+32(SB)/8, $0x192525a1192525a1
+DATA const43<>+40(SB)/8, $0x192525a1192525a1
+DATA const43<>+48(SB)/8, $0x192525a1192525a1
+DATA const43<>+56(SB)/8, $0x192525a1192525a1
+GLOBL const43<>(SB), RODATA|NOPTR, $64
+
+DATA const44<>+0(SB)/8, $0xe333ecc1e333ecc1
+DATA const44<>+8(SB)/8, $0xe333ecc1e333ecc1
+DATA const44<>+16(SB)/8, $0xe333ecc1e333ecc1
+DATA const44<>+24(SB)/8, $0xe333ecc1e333ecc1
+DATA const44<>+32(SB)/8, $0xe333ecc1e333ecc1
+DATA const44<>+40(SB)/8, $0xe333ecc1e333ecc1
+DATA const44<>+48(SB)/8, $0xe333ecc1e333ecc1
+DATA const44<>+56(SB)/8, $0xe333ecc1e333ecc1
+GLOBL const44<>(SB), RODATA|NOPTR, $64
+
+DATA const45<>+0(SB)/8, $0x133ee333133ee333
+DATA const45<>+8(SB)/8, $0x133ee333133ee333
+DATA const45<>+16(SB)/8, $0x133ee333133ee333
+DATA const45<>+24(SB)/8, $0x133ee333133ee333
+DATA const45<>+32(SB)/8, $0x133ee333133ee333
+DATA const45<>+40(SB)/8, $0x133ee333133ee333
+DATA const45<>+48(SB)/8, $0x133ee333133ee333
+DATA const45<>+56(SB)/8, $0x133ee333133ee333
+GLOBL const45<>(SB), RODATA|NOPTR, $64
+
+DATA const46<>+0(SB)/8, $0xadfdefb0adfdefb0
+DATA const46<>+8(SB)/8, $0xadfdefb0adfdefb0
+DATA const46<>+16(SB)/8, $0xadfdefb0adfdefb0
+DATA const46<>+24(SB)/8, $0xadfdefb0adfdefb0
+DATA const46<>+32(SB)/8, $0xadfdefb0adfdefb0
+DATA const46<>+40(SB)/8, $0xadfdefb0adfdefb0
+DATA const46<>+48(SB)/8, $0xadfdefb0adfdefb0
+DATA const46<>+56(SB)/8, $0xadfdefb0adfdefb0
+GLOBL const46<>(SB), RODATA|NOPTR, $64
+
+DATA const47<>+0(SB)/8, $0x1051adfd1051adfd
+DATA const47<>+8(SB)/8, $0x1051adfd1051adfd
+DATA const47<>+16(SB)/8, $0x1051adfd1051adfd
+DATA const47<>+24(SB)/8, $0x1051adfd1051adfd
+DATA const47<>+32(SB)/8, $0x1051adfd1051adfd
+DATA const47<>+40(SB)/8, $0x1051adfd1051adfd
+DATA const47<>+48(SB)/8, $0x1051adfd1051adfd
+DATA const47<>+56(SB)/8, $0x1051adfd1051adfd
+GLOBL const47<>(SB), RODATA|NOPTR, $64
+
+DATA const48<>+0(SB)/8, $0x0002000200020002
+DATA const48<>+8(SB)/8, $0x0002000200020002
+DATA const48<>+16(SB)/8, $0x0002000200020002
+DATA const48<>+24(SB)/8, $0x0002000200020002
+DATA const48<>+32(SB)/8, $0x0002000200020002
+DATA const48<>+40(SB)/8, $0x0002000200020002
+DATA const48<>+48(SB)/8, $0x0002000200020002
+DATA const48<>+56(SB)/8, $0x0002000200020002
+GLOBL const48<>(SB), RODATA|NOPTR, $64
 
 // func masksAVX2(mask *uint64, coef *int16, l *uint8, n int)
 // Requires: AVX, AVX2

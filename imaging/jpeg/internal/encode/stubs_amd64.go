@@ -9,6 +9,11 @@ package encode
 //go:noescape
 func yccAVX2(y *uint8, cb *uint8, cr *uint8, rgb *uint8, n int)
 
+// yccAVX512 converts n pixels, a multiple of 64.
+//
+//go:noescape
+func yccAVX512(y *uint8, cb *uint8, cr *uint8, rgb *uint8, n int)
+
 // h2v1AVX2 makes n samples, a multiple of 32, of 2 x 1 each.
 //
 //go:noescape
