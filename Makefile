@@ -36,8 +36,12 @@ S3_SERVER := .cache/tools/versitygw-$(VERSITYGW)
 # Where goroutines share memory: these rooms are tested under the race detector.
 RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
 
+# Where there is assembly: these rooms are tested without it, too, as they run on every
+# other platform.
+GENERIC := ./imaging/jpeg/... ./imaging/resize ./imaging/augment
+
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race bench bench-pack bench-scale bench-verify bench-peers bench-jpeg bench-memory bench-first soak-resume soak-s3 fuzz \
+.PHONY: help build demo test generic race bench bench-pack bench-scale bench-verify bench-peers bench-jpeg bench-memory bench-first soak-resume soak-s3 fuzz \
 	asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
 
 help: ## list the targets
@@ -53,13 +57,17 @@ build: ## build bin/shardify and bin/shardread, stamped with git's version
 demo: build ## pack, verify and stream a generated data set, or DATA=dir
 	@GO='$(GO)' DATA='$(DATA)' IMAGES='$(IMAGES)' CLASSES='$(CLASSES)' sh tools/demo.sh
 
-test: peers programs tools ## all tests, with every peer, then the race detector
+test: peers programs tools ## all tests, with every peer, then without assembly, then the race detector
 	@status=0; \
 	export SHARDIFY_PEERS=require; \
 	echo '$(GO) test $(PKGS)'; \
 	CGO_ENABLED=0 $(GO) test -timeout 15m $(PKGS) || status=1; \
+	$(MAKE) --no-print-directory generic || status=1; \
 	$(MAKE) --no-print-directory race || status=1; \
 	exit $$status
+
+generic: ## the tests of the rooms with assembly, without it
+	CGO_ENABLED=0 $(GO) test -tags purego -timeout 15m $(if $(filter ./...,$(PKGS)),$(GENERIC),$(PKGS))
 
 race: ## the tests of the rooms with goroutines, under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m $(if $(filter ./...,$(PKGS)),$(RACE),$(PKGS))
