@@ -3,6 +3,8 @@ package jpeg
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"shardify/imaging/internal/fault"
 	"shardify/imaging/internal/raster"
@@ -28,6 +30,16 @@ const (
 	ToYCbCr
 )
 
+var colors = []string{ToRGB: "rgb", ToGray: "gray", ToYCbCr: "ycbcr"}
+
+func (c Color) String() string { return nameOf(colors, int(c), "Color") }
+
+// MarshalText returns rgb, gray or ycbcr.
+func (c Color) MarshalText() ([]byte, error) { return marshal(colors, int(c), "colour") }
+
+// UnmarshalText takes one of these; an empty text is ToRGB.
+func (c *Color) UnmarshalText(text []byte) error { return unmarshal(colors, (*int)(c), text, "colour") }
+
 // Policy says what to do with a file that is damaged, but not so that libjpeg would
 // give up.
 type Policy int
@@ -44,6 +56,44 @@ const (
 	// damage the pixels that libjpeg would show are made, and no error.
 	AsPillow
 )
+
+var policies = []string{Refuse: "refuse", Keep: "keep", AsPillow: "as-pillow"}
+
+func (p Policy) String() string { return nameOf(policies, int(p), "Policy") }
+
+// MarshalText returns refuse, keep or as-pillow.
+func (p Policy) MarshalText() ([]byte, error) { return marshal(policies, int(p), "policy") }
+
+// UnmarshalText takes one of these; an empty text is Refuse.
+func (p *Policy) UnmarshalText(text []byte) error {
+	return unmarshal(policies, (*int)(p), text, "policy")
+}
+
+func nameOf(names []string, i int, kind string) string {
+	if i < 0 || i >= len(names) {
+		return fmt.Sprintf("%s(%d)", kind, i)
+	}
+	return names[i]
+}
+
+func marshal(names []string, i int, kind string) ([]byte, error) {
+	if i < 0 || i >= len(names) {
+		return nil, fmt.Errorf("jpeg: no %s has the number %d", kind, i)
+	}
+	return []byte(names[i]), nil
+}
+
+func unmarshal(names []string, i *int, text []byte, kind string) error {
+	at := slices.Index(names, string(text))
+	if len(text) == 0 {
+		at = 0
+	}
+	if at < 0 {
+		return fmt.Errorf("jpeg: unknown %s %q; want %s", kind, text, strings.Join(names, ", "))
+	}
+	*i = at
+	return nil
+}
 
 // Options say what to decode, and how. The zero value decodes the whole image to
 // RGB as Pillow does.

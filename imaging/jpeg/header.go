@@ -59,14 +59,9 @@ const (
 	YCCK
 )
 
-var models = [...]string{"Gray", "YCbCr", "RGB", "CMYK", "YCCK"}
+var models = []string{"Gray", "YCbCr", "RGB", "CMYK", "YCCK"}
 
-func (m Model) String() string {
-	if m < 0 || int(m) >= len(models) {
-		return fmt.Sprintf("Model(%d)", int(m))
-	}
-	return models[m]
-}
+func (m Model) String() string { return nameOf(models, int(m), "Model") }
 
 // Header is what a file says of its image before the first pixel.
 type Header struct {

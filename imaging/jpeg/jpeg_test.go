@@ -187,8 +187,16 @@ func TestOptions(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &back)
 	}
-	if err != nil || back != want {
+	if err != nil || back != want || !strings.Contains(string(text), `"color":"gray"`) || !strings.Contains(string(text), `"damaged":"keep"`) {
 		t.Errorf("%s: %+v %v", text, back, err)
+	}
+	for _, text := range []string{`{"color": "green"}`, `{"damaged": "hide"}`} {
+		if err := json.Unmarshal([]byte(text), &back); err == nil {
+			t.Errorf("%s passes", text)
+		}
+	}
+	if _, err := json.Marshal(Options{Damaged: 9}); err == nil || Policy(9).String() != "Policy(9)" || AsPillow.String() != "as-pillow" {
+		t.Errorf("%v", err)
 	}
 }
 

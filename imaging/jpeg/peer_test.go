@@ -34,8 +34,8 @@ for line in sys.stdin:
     print(*i.size, hashlib.sha256(i.tobytes()).hexdigest(), flush=True)
 `
 
-// policies opens them as Pillow does by default, and with LOAD_TRUNCATED_IMAGES.
-const policies = `
+// bothWays opens them as Pillow does by default, and with LOAD_TRUNCATED_IMAGES.
+const bothWays = `
 import sys, hashlib
 from PIL import Image, ImageFile
 for line in sys.stdin:

@@ -49,7 +49,7 @@ func judge(t *testing.T, d *Decoder, data []byte) (byDefault, truncated string, 
 // LOAD_TRUNCATED_IMAGES. What the error says of the place is so: it is not before the
 // damage, and where the file only ends early, rows above it are sound.
 func TestPolicies(t *testing.T) {
-	p := newPython(t, policies)
+	p := newPython(t, bothWays)
 	r := rand.New(rand.NewPCG(31, 32))
 	var d Decoder
 	file := filepath.Join(t.TempDir(), "damaged.jpg")
@@ -143,6 +143,55 @@ func TestPolicies(t *testing.T) {
 	for _, kind := range []string{"no damage met", "damage met", "by default e", "rows compared"} {
 		if counts[kind] < 10 {
 			t.Errorf("%s: %d files", kind, counts[kind])
+		}
+	}
+}
+
+// A progressive file that codes next to nothing in very many scans is refused once they
+// have visited its blocks too often, and in any case beyond 500 scans; fewer scans are
+// decoded.
+func TestBombs(t *testing.T) {
+	file := func(side, scans int) []byte {
+		b := []byte{0xff, 0xd8}
+		segment := func(marker byte, data ...byte) {
+			b = append(b, 0xff, marker, byte((2+len(data))>>8), byte(2+len(data)))
+			b = append(b, data...)
+		}
+		segment(0xdb, append([]byte{0}, bytes.Repeat([]byte{1}, 64)...)...)
+		segment(0xc2, 8, byte(side>>8), byte(side), byte(side>>8), byte(side), 1, 1, 0x11, 0)
+		lengths := append([]byte{1}, make([]byte, 15)...) // one code, of one bit
+		segment(0xc4, append(append([]byte{0}, lengths...), 0)...)
+		segment(0xc4, append(append([]byte{0x10}, lengths...), 0xe0)...) // 16384 blocks have no more
+		n := (side + 7) / 8 * ((side + 7) / 8)
+		segment(0xda, 1, 1, 0, 0, 0, 0)
+		b = append(b, make([]byte, (n+7)/8)...)
+		for range scans {
+			segment(0xda, 1, 1, 0, 1, 63, 0)
+			b = append(b, make([]byte, (15*((n+16383)/16384)+7)/8)...)
+		}
+		return append(b, 0xff, 0xd9)
+	}
+	var d Decoder
+	var m raster.Image
+	var unsupported *UnsupportedError
+	for _, c := range []struct {
+		side, scans int
+		text        string
+	}{
+		{2048, 60, ""},
+		{2048, 400, "code next to nothing"},
+		{8, 499, ""},
+		{8, 600, "more than 500 scans"},
+	} {
+		for _, policy := range []Policy{Refuse, Keep, AsPillow} {
+			err := d.Decode(file(c.side, c.scans), &m, Options{Damaged: policy})
+			if c.text == "" {
+				if err != nil || m.Width != c.side {
+					t.Errorf("%d scans of %d x %[2]d: %v", c.scans, c.side, err)
+				}
+			} else if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%d scans of %d x %[2]d: %v", c.scans, c.side, err)
+			}
 		}
 	}
 }
