@@ -52,7 +52,7 @@ type EncodeOptions struct {
 	Subsampling Subsampling `json:"subsampling,omitempty"`
 	// Optimize makes Huffman tables for the image: its file gets some per cent smaller
 	// at the same pixels, and takes longer to make. It takes memory for all of the
-	// image's coefficients, up to 6 bytes a pixel.
+	// image's coefficients, up to 7 bytes a pixel.
 	Optimize bool `json:"optimize,omitempty"`
 	// Segments are marker segments to be written as they are, such as a colour
 	// profile: see [Segments], [AppendICC], [AppendEXIF] and [AppendComment].

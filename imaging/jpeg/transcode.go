@@ -57,7 +57,8 @@ type Transcoder struct {
 }
 
 // Transcode appends the transcoded file of data to dst, which may be nil, and returns
-// that. After an error dst is as it was. Data is neither changed nor kept.
+// that. After an error dst is as it was. Data is neither changed nor kept; it must not lie
+// in dst's memory.
 //
 // The file is, byte for byte, what libjpeg-turbo's "jpegtran -copy all -optimize" makes.
 // It has all APPn and COM segments in their order, with these exceptions, by which

@@ -240,6 +240,31 @@ func TestTranscodeErrors(t *testing.T) {
 	}
 }
 
+// A coefficient that no 8-bit samples make is refused, as jpegtran refuses it, and where.
+func TestTranscodeRange(t *testing.T) {
+	one := func(class, symbol byte) []byte {
+		def := append(appendHead(nil, 0xc4, 18), class<<4, 1)
+		return append(append(def, make([]byte, 15)...), symbol)
+	}
+	for size, ok := range map[byte]bool{11: true, 12: false} {
+		quant := append(appendHead(nil, 0xdb, 65), 0)
+		quant = append(quant, bytes.Repeat([]byte{1}, 64)...)
+		frame := append(appendHead(nil, 0xc0, 9), 8, 0, 8, 0, 8, 1, 1, 0x11, 0)
+		scan := append(appendHead(nil, 0xda, 6), 1, 1, 0, 0, 63, 0)
+		// A difference of 1 and zeros, in so many bits; the end of the block; ones.
+		bits := uint16(1)<<14 | (1<<(14-size) - 1)
+		data := slices.Concat([]byte{0xff, 0xd8}, quant, frame, one(0, size), one(1, 0), scan, []byte{byte(bits >> 8), byte(bits)}, []byte{0xff, 0xd9})
+		out, err := new(Transcoder).Transcode(nil, data, TranscodeOptions{Verify: true})
+		if want := jpegtran(t, data); !bytes.Equal(out, want) || ok != (len(want) > 0) {
+			t.Errorf("size %d: %v: %s", size, err, differ(out, want))
+		}
+		var format *FormatError
+		if !ok && (!errors.As(err, &format) || !strings.Contains(err.Error(), "2048 in component 0, block column 0, row 0")) {
+			t.Errorf("size %d: %v", size, err)
+		}
+	}
+}
+
 // Verify finds every difference.
 func TestVerify(t *testing.T) {
 	files := corpus(t)
