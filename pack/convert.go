@@ -443,17 +443,12 @@ func (c *converter) meta(it *intent, data []byte) (err error) {
 // baseline makes a baseline JPEG of a progressive one; nil where that cannot be done
 // without a change to a pixel: it is damaged, or of a kind that is not decoded.
 func (c *converter) baseline(it *intent, data []byte, room func(n int) []byte) []byte {
-	var o jpeg.TranscodeOptions
-	file, err := c.trans.Transcode(c.file[:0], data, o)
+	file, err := c.trans.Transcode(c.file[:0], data, jpeg.TranscodeOptions{Verify: true})
 	if err != nil {
 		it.keep()
 		return nil
 	}
 	c.file = file
-	if err := c.trans.Verify(data, file, o); err != nil {
-		it.keep()
-		return nil
-	}
 	return append(room(len(file))[:0], file...)
 }
 
