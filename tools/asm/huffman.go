@@ -37,7 +37,8 @@ func huffman(g *gen) {
 		k := &lanes{gen: g, n: n}
 		k.generate()
 	}
-	finishAVX2(g)
+	finishAVX2(g, true)
+	finishAVX2(g, false)
 	unstuffAVX2(g)
 }
 
@@ -276,10 +277,15 @@ func (k *lanes) generate() {
 	k.RET()
 }
 
-// finishAVX2 brings raw blocks to their places.
-func finishAVX2(g *gen) {
-	g.function("finishAVX2", "func(raw, targets *uint8, pred *int32, slots, mcus int)",
-		"finishAVX2 moves the raw blocks of so many MCUs to their targets, adds up DC, and clears the raw ones.")
+// finishAVX2 brings raw blocks to their places, or drops them.
+func finishAVX2(g *gen, keep bool) {
+	if keep {
+		g.function("finishAVX2", "func(raw, targets *uint8, pred *int32, slots, mcus int)",
+			"finishAVX2 moves the raw blocks of so many MCUs to their targets, adds up DC, and clears the raw ones.")
+	} else {
+		g.function("dropAVX2", "func(raw, targets *uint8, pred *int32, slots, mcus int)",
+			"dropAVX2 adds up DC of the raw blocks of so many MCUs, and clears them.")
+	}
 	raw, targets, pred, slots, mcus := g.load("raw", RSI), g.load("targets", R8), g.load("pred", R9), g.load("slots", R10), g.load("mcus", R11)
 	g.VPXOR(Y15, Y15, Y15)
 	g.Label("mcu")
@@ -288,22 +294,31 @@ func finishAVX2(g *gen) {
 	g.MOVQ(slots, left)
 	g.Label("slot")
 	out, step, sum := RAX, RBX, RDX
-	g.MOVQ(at(target, targetOut), out)
-	g.MOVQ(at(target, targetStep), step)
-	g.ADDQ(out, step)
-	g.MOVQ(step, at(target, targetOut))
+	if keep {
+		g.MOVQ(at(target, targetOut), out)
+		g.MOVQ(at(target, targetStep), step)
+		g.ADDQ(out, step)
+		g.MOVQ(step, at(target, targetOut))
+	}
 	g.MOVQ(at(target, targetPred), step)
 	g.MOVWLSX(at(raw, 0), sum.As32())
 	g.ADDL(atx(pred, step, 4, 0), sum.As32())
 	g.MOVL(sum.As32(), atx(pred, step, 4, 0))
-	for i, from := range []int{0, 32, rawHalf, rawHalf + 32} {
-		g.VMOVDQU(at(raw, from), ymm[i])
+	places := []int{0, 32, rawHalf, rawHalf + 32}
+	if keep {
+		for i, from := range places {
+			g.VMOVDQU(at(raw, from), ymm[i])
+		}
 	}
-	for i, from := range []int{0, 32, rawHalf, rawHalf + 32} {
+	for i, from := range places {
 		g.VMOVDQU(Y15, at(raw, from))
-		g.VMOVDQU(ymm[i], at(out, 32*i))
+		if keep {
+			g.VMOVDQU(ymm[i], at(out, 32*i))
+		}
 	}
-	g.MOVW(sum.As16(), at(out, 0))
+	if keep {
+		g.MOVW(sum.As16(), at(out, 0))
+	}
 	g.ADDQ(I32(2*rawHalf), raw)
 	g.ADDQ(I32(targetSize), target)
 	g.SUBQ(U8(1), left)

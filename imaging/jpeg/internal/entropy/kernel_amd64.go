@@ -196,7 +196,8 @@ func (k *kernel) run(lane []*strand) int {
 	return int(k.done)
 }
 
-// finish brings the blocks of lane j, whose part is done, to their places.
+// finish brings the blocks of lane j, whose part is done, to their places; those that
+// nobody wants are dropped.
 func (k *kernel) finish(j int, t *strand) {
 	l, r, s := &k.lane[j], &k.raw[j], &t.s
 	bit := 8*int(l.p-address(s.data, 0)) - 63 + int(l.acc&63)
@@ -209,7 +210,12 @@ func (k *kernel) finish(j int, t *strand) {
 		b := &slots[i]
 		targets[i] = target{address(b.coef, 64*b.at), uintptr(128 * b.step), uint64(b.pred)}
 	}
-	finishAVX2(&r.memory[0], (*uint8)(unsafe.Pointer(&targets)), &s.pred[0], len(slots), t.n)
+	to := (*uint8)(unsafe.Pointer(&targets))
+	if t.part == &t.waste {
+		dropAVX2(&r.memory[0], to, &s.pred[0], len(slots), t.n)
+		return
+	}
+	finishAVX2(&r.memory[0], to, &s.pred[0], len(slots), t.n)
 }
 
 // unstuffFast begins what unstuff does: it copies bytes without stuffing as far as

@@ -6809,6 +6809,38 @@ slot:
 	VZEROUPPER
 	RET
 
+// func dropAVX2(raw *uint8, targets *uint8, pred *int32, slots int, mcus int)
+// Requires: AVX, AVX2
+TEXT ·dropAVX2(SB), NOSPLIT, $0-40
+	MOVQ  raw+0(FP), SI
+	MOVQ  targets+8(FP), R8
+	MOVQ  pred+16(FP), R9
+	MOVQ  slots+24(FP), R10
+	MOVQ  mcus+32(FP), R11
+	VPXOR Y15, Y15, Y15
+
+mcu:
+	MOVQ R8, DI
+	MOVQ R10, CX
+
+slot:
+	MOVQ    16(DI), BX
+	MOVWLSX (SI), DX
+	ADDL    (R9)(BX*4), DX
+	MOVL    DX, (R9)(BX*4)
+	VMOVDQU Y15, (SI)
+	VMOVDQU Y15, 32(SI)
+	VMOVDQU Y15, 80(SI)
+	VMOVDQU Y15, 112(SI)
+	ADDQ    $+160, SI
+	ADDQ    $+24, DI
+	SUBQ    $0x01, CX
+	JNE     slot
+	SUBQ    $0x01, R11
+	JNE     mcu
+	VZEROUPPER
+	RET
+
 // func unstuffAVX2(dst *uint8, src *uint8, n int) (written int, read int)
 // Requires: AVX, AVX2
 TEXT ·unstuffAVX2(SB), NOSPLIT, $0-40

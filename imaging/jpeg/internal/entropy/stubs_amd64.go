@@ -29,6 +29,11 @@ func lanes4(c *uint8)
 //go:noescape
 func finishAVX2(raw *uint8, targets *uint8, pred *int32, slots int, mcus int)
 
+// dropAVX2 adds up DC of the raw blocks of so many MCUs, and clears them.
+//
+//go:noescape
+func dropAVX2(raw *uint8, targets *uint8, pred *int32, slots int, mcus int)
+
 // unstuffAVX2 copies src without the 00 behind each FF, as long as more than 32 of its n bytes are left, and up to an FF without a 00. It writes up to 31 bytes beyond what it has written.
 //
 //go:noescape
