@@ -56,7 +56,9 @@ type Reader struct {
 	reserved int64
 	ahead    aheadPlan
 	fetchers int
-	scratch  scratchMemory
+	// ready is how many batches wait for the consumer; 0 for as many as memory allows.
+	ready   int
+	scratch scratchMemory
 
 	rows     *rowCache
 	files    *files
@@ -328,6 +330,9 @@ func (r *Reader) divideMemory() error {
 	}
 	// Spans leave room for batches and for what is read alone.
 	r.ahead.bytes = max(0, min(r.ahead.bytes, r.poolBytes-3*batch-r.poolBytes/8))
+	if !r.remote() && r.ahead.bytes == 0 {
+		r.ready = localReady(batch, c.BatchSize, c.Workers)
+	}
 	r.reserved = buffers
 	r.counters.memory.add(buffers)
 	kept := rows

@@ -907,6 +907,58 @@ func TestMemoryBound(t *testing.T) {
 	}
 }
 
+// Of a local data set a pass takes no more memory than keeps its workers busy, however
+// much it might have: the consumer's batch, one that waits for it, and one that comes.
+func TestLocalMemory(t *testing.T) {
+	for _, c := range []struct {
+		slab           int64
+		batch, workers int
+		ready          int
+		because        string
+	}{
+		{40 << 20, 256, 2, 1, "one is enough"},
+		{10 << 20, 64, 2, 6, "of what is in 64 MiB"},
+		{40 << 20, 256, 16, 4, "each worker has 64 samples"},
+		{4096, 1, 1, ahead, "nothing is as small"},
+		{1 << 40, 1 << 20, 1, 1, "nothing is as large"},
+	} {
+		if got := localReady(c.slab, c.batch, c.workers); got != c.ready {
+			t.Errorf("%d wait, want %d: %s", got, c.ready, c.because)
+		}
+	}
+	d := small(t, datasettest.Options{Shards: 6, Samples: 256})
+	r := newReader(t, d, Config{BatchSize: 256, Transform: transform.List{transform.CenterCrop{Size: transform.Size{224}}}, Workers: 2})
+	slab := sizeClass(256 * 3 * 224 * 224)
+	if r.poolBytes < 5*slab {
+		t.Fatalf("with a pool of %d bytes this shows nothing", r.poolBytes)
+	}
+	p, err := r.newPass(t.Context(), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.end()
+	p.start()
+	for i := 0; ; i++ {
+		b, err := p.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b == nil {
+			break
+		}
+		// All that can come while the consumer has the first batch comes.
+		for deadline := time.Now().Add(time.Minute); i == 0 && p.finished.Load() < 2; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d batches are finished, want 2", p.finished.Load())
+			}
+		}
+		b.Release()
+	}
+	if p.pool.peak < 3*slab || p.pool.peak >= 4*slab {
+		t.Errorf("it has taken %d bytes, want three slabs of %d, and reads", p.pool.peak, slab)
+	}
+}
+
 func TestOpenFaults(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
