@@ -102,6 +102,10 @@ soak-s3: tools ## SOAK=30m of epochs from an S3 server that fails in each hundre
 soak-resume: ## kill and resume ranks 50 times over three epochs, in changing worlds
 	$(GO) test ./reader -run '^TestKillAndResume$$' -count=1 -v -timeout 30m -kills 50
 
+.PHONY: golden-augment
+golden-augment: peers-torch ## what torchvision makes of small images, for the tests of imaging/augment
+	.cache/peers/torch/bin/python imaging/augment/testdata/golden.py
+
 fuzz: ## every fuzz target for FUZZTIME each
 	@targets=$$($(GO) test -list '^Fuzz' $(PKGS)) || { echo "$$targets"; exit 1; }; \
 	echo "$$targets" | awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { while (n > 0) print $$2, name[--n] }' | \

@@ -39,7 +39,7 @@ for line in sys.stdin:
         i = i.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     p = np.asarray(i)
     if a["normalize"]:
-        p = (p.astype(np.float32) / np.float32(255) - np.float32([0.485, 0.456, 0.406])) / np.float32([0.229, 0.224, 0.225])
+        p = (p.astype(np.float32) * np.float32(1 / 255) - np.float32([0.485, 0.456, 0.406])) / np.float32([0.229, 0.224, 0.225])
     if a["nchw"]:
         p = p.transpose(2, 0, 1)
     print(hashlib.sha256(np.ascontiguousarray(p).tobytes()).hexdigest())

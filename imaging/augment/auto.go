@@ -24,6 +24,14 @@ type ranges struct {
 	bits                  int // that Posterize takes away at most
 }
 
+// randRanges are RandAugment's.
+func randRanges(width, height int) ranges {
+	return ranges{
+		shear: 0.3, rotate: 30, factor: 0.9, bits: 4,
+		translateX: 150. / 331 * float64(width), translateY: 150. / 331 * float64(height),
+	}
+}
+
 // op returns the operation that a bin of so many means. torch computes magnitudes in
 // float32, and so do we.
 func (g ranges) op(k Kind, bin, bins int, negative bool) Op {
@@ -52,14 +60,15 @@ func (g ranges) op(k Kind, bin, bins int, negative bool) Op {
 	}
 }
 
-// linspace is element i of torch.linspace(start, end, n).
+// linspace is element i of torch.linspace(start, end, n), whose vector instructions round
+// the sum of a product once.
 func linspace(start, end float64, i, n int) float64 {
 	first, last := float32(start), float32(end)
 	step := (last - first) / float32(n-1)
 	if i < n/2 {
-		return float64(first + float32(step*float32(i)))
+		return float64(float32(float64(first) + float64(float64(step)*float64(i))))
 	}
-	return float64(last - float32(step*float32(n-1-i)))
+	return float64(float32(float64(last) - float64(float64(step)*float64(n-1-i))))
 }
 
 // RandAugment is torchvision's: NumOps operations, each one of 14 at random, all of one
@@ -113,10 +122,7 @@ func validateBins(bins int) error {
 // two random numbers for each: which, and the sign of its magnitude.
 func (c RandAugment) Draw(ops Ops, r *Rand, width, height int) Ops {
 	n, magnitude, bins := c.withDefaults()
-	g := ranges{
-		shear: 0.3, rotate: 30, factor: 0.9, bits: 4,
-		translateX: 150. / 331 * float64(width), translateY: 150. / 331 * float64(height),
-	}
+	g := randRanges(width, height)
 	for range n {
 		k := automaticKinds[r.IntN(automatic)]
 		op := g.op(k, magnitude, bins, r.Float64() < 0.5)

@@ -299,9 +299,10 @@ def cutmix(s, W, H):
     return [x1, y1, x2 - x1, y2 - y1, float(1.0 - (x2 - x1) * (y2 - y1) / (W * H))]
 
 f32 = np.float32
-def linspace(start, end, n):  # torch's
-    step = (f32(end) - f32(start)) / f32(n - 1)
-    return [float(f32(start) + step * f32(i) if i < n // 2 else f32(end) - step * f32(n - 1 - i)) for i in range(n)]
+def linspace(start, end, n):  # torch's, whose sums of products are rounded once
+    start, end = float(f32(start)), float(f32(end))
+    step = float((f32(end) - f32(start)) / f32(n - 1))
+    return [float(f32(start + step * i if i < n // 2 else end - step * (n - 1 - i))) for i in range(n)]
 
 NAMES = "Identity ShearX ShearY TranslateX TranslateY Rotate Brightness Color Contrast Sharpness Posterize Solarize AutoContrast Equalize".split()
 

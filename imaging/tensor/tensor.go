@@ -53,7 +53,7 @@ func (l *Layout) UnmarshalText(text []byte) error {
 }
 
 // Normalize makes floats of bytes: (v/255 - Mean) / Std, for red, green and blue.
-// The zero value only divides by 255.
+// The zero value only takes the bytes to 0 to 1.
 type Normalize struct {
 	Mean [3]float32 `json:"mean"`
 	// Std of all zeros means 1, 1, 1.
@@ -85,8 +85,10 @@ func (n Normalize) Validate() error {
 // Table is a normalisation worked out for every byte of every channel.
 type Table [3][256]float32
 
-// Table works n out in float32, operation by operation as torchvision's ToTensor
-// and Normalize do, so that the floats are the same to the last bit.
+// Table works n out in float32, operation by operation as torchvision's v2.ToDtype(scale=
+// True) and Normalize do, so that the floats are the same to the last bit: a product with
+// 1/255, a difference, a quotient. (The older ToTensor divides by 255, and so may differ
+// in the last bit.)
 func (n Normalize) Table() *Table {
 	if n.Std == [3]float32{} {
 		n.Std = [3]float32{1, 1, 1}
@@ -94,7 +96,7 @@ func (n Normalize) Table() *Table {
 	var t Table
 	for c := range t {
 		for v := range t[c] {
-			unit := float32(v) / 255
+			unit := float32(float32(v) * float32(1./255))
 			centered := unit - n.Mean[c]
 			t[c][v] = centered / n.Std[c]
 		}

@@ -69,13 +69,13 @@ func TestPutPlacesEveryPixel(t *testing.T) {
 	}
 }
 
-// torchvision computes in float32: ToTensor divides by 255, Normalize subtracts
-// and divides. So does numpy.
+// torchvision computes in float32: v2.ToDtype multiplies by 1/255, Normalize subtracts
+// and divides. So does numpy. (With torchvision itself: package augment.)
 func TestNormalizeEqualsNumpyToTheLastBit(t *testing.T) {
 	cmd := exec.Command(peers.Python(t), "-c", `
 import sys
 import numpy as np
-v = np.arange(256, dtype=np.float32) / np.float32(255)
+v = np.arange(256, dtype=np.float32) * np.float32(1 / 255)
 for mean, std in zip(np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])):
     sys.stdout.buffer.write(((v - mean) / std).astype("<f4").tobytes())
 sys.stdout.buffer.write(v.astype("<f4").tobytes())

@@ -650,7 +650,7 @@ func TestFrozen(t *testing.T) {
 			fmt.Fprintf(sum, "%.6f", boxes)
 		}
 	}
-	const want = "8b451ca3b5442858f8a6c8abcbb88e3e03c583d156f6ac9c7cc15d9364f9a799"
+	const want = "1c42a26713969ca23c5aed0a2581330d009241257b96c6e7e2e14910825dca81"
 	if got := fmt.Sprintf("%x", sum.Sum(nil)); got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
