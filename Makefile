@@ -90,6 +90,10 @@ bench-peers: build $(addprefix peers-,$(PEERS)) ## photographs to batches of ran
 bench-jpeg: build peers programs peers-codecs peers-torch ## decoding JPEG on one core, against libjpeg-turbo, OpenCV, torchvision, Pillow
 	$(GO) run ./tools/bench $(BENCHFLAGS) jpeg
 
+.PHONY: bench-augment
+bench-augment: build peers-torch ## transforms on one core, against torchvision's of tensors and of PIL images
+	$(GO) run ./tools/bench $(BENCHFLAGS) augment
+
 bench-memory: build ## resident memory of shardread against its budget, with outliers
 	$(GO) run ./tools/bench memory
 

@@ -10,6 +10,8 @@
 //	               bindings to it
 //	bench peers    4,000 photographs to batches of random crops: shardread, DALI,
 //	               PyTorch's DataLoader, WebDataset; -peers chooses among those
+//	bench augment  transforms on one core: imaging/augment, and torchvision's of tensors and
+//	               of PIL images
 //	bench first    from a process's start to the first batch of 10,000 shards
 //	bench memory   reading with a budget of memory, with and without outliers
 //
@@ -66,6 +68,7 @@ var benchmarks = []benchmark{
 	{"scale", 2, (*bench).scale},
 	{"verify", 5, (*bench).verify},
 	{"jpeg", 15, (*bench).jpeg},
+	{"augment", 9, (*bench).augment},
 	{"peers", 3, (*bench).peers},
 	{"memory", 1, (*bench).memory},
 	{"first", 5, (*bench).first},
@@ -82,9 +85,12 @@ func names() string {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
-	if len(os.Args) > 1 && os.Args[1] == "codec" { // a contender of bench jpeg
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "codec": // a contender of bench jpeg
 		err = runCodec(os.Args[2:], os.Stdin, os.Stdout)
-	} else {
+	case len(os.Args) == 2 && os.Args[1] == "augmenter": // and of bench augment
+		err = runAugmenter(os.Stdin, os.Stdout)
+	default:
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
 	stop()

@@ -24,7 +24,10 @@ type report struct {
 	Rows     []Row       `json:"rows,omitempty"`
 	Memory   []MemoryRow `json:"memory,omitempty"`
 	Decoding []Decoding  `json:"decoding,omitempty"`
-	Loading  []Loading   `json:"loading,omitempty"`
+	// Augmenting are the rows of bench augment, whose columns are the contenders'.
+	Augmenting []Augmenting `json:"augmenting,omitempty"`
+	Contenders []string     `json:"contenders,omitempty"`
+	Loading    []Loading    `json:"loading,omitempty"`
 	// Notes are what the reader must know to trust the figures.
 	Notes []string `json:"notes"`
 
@@ -93,6 +96,12 @@ func (r *report) print(w io.Writer) error {
 	if r.Decoding != nil {
 		fmt.Fprintf(b, "\n### %s\n\n%s files, %.1f MB. %s\n\n", r.Title, thousands(r.Files), float64(r.Bytes)/1e6, r.Host)
 		printDecoding(b, r.Decoding)
+		r.printNotes(b)
+		return b.Flush()
+	}
+	if r.Augmenting != nil {
+		fmt.Fprintf(b, "\n### %s\n\n%s\n", r.Title, r.Host)
+		printAugmenting(b, r.Contenders, r.Augmenting)
 		r.printNotes(b)
 		return b.Flush()
 	}
