@@ -122,11 +122,10 @@ type Config struct {
 	// is larger is read while nothing else is. The default is room for four batches, 128
 	// MiB, the index up to 1 GiB, ReadAhead up to 2 GiB, with Cache what that fetches into
 	// (48 MiB with blocks of 1 MiB), and 64 MiB to decompress .zst shards. What images are
-	// decoded into counts, too: by default 128 MiB and 5 for each worker, otherwise up to
-	// a quarter, and for a larger image what it needs. The tables of Sampling and Buckets
-	// count, 4 to 20 bytes for each sample. Not counted are up to 12 MiB for each of
-	// the five images that a worker has in hand where the transforms do more than to crop,
-	// scale and flip, and the samples that stand in for damaged ones.
+	// decoded into counts, too, with what transforms make of them: by default 128 MiB and
+	// 15 for each worker, otherwise up to a quarter, and for a larger image what it needs.
+	// The tables of Sampling and Buckets count, 4 to 20 bytes for each sample. Not counted
+	// are the samples that stand in for damaged ones.
 	Memory int64 `json:"memory,omitempty"`
 }
 

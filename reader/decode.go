@@ -404,10 +404,6 @@ func (j *job) imageError(i int, err error) error {
 
 var errNoImage = errors.New("it has no image")
 
-// largeHead is from how many pixels on what is decoded of a JPEG, where it does not go
-// straight into the slab, is not made of several at a time: for the memory.
-const largeHead = 4 << 20
-
 // draw begins the picture of a slot, and makes it unless it should be decoded together
 // with others. (Progressive files gain nothing from that, and take memory for a whole
 // image.)
@@ -430,13 +426,14 @@ func (w *worker) draw(f *flight, file []byte) (together bool, err error) {
 // drawn makes a picture that is drawn unless it should be decoded together with others.
 func (w *worker) drawn(f *flight, info imaging.Info, file []byte) (together bool, err error) {
 	p := &f.picture
-	if info.Format != imaging.JPEG || info.Coding == "progressive" || !p.head.Whole && p.head.Width*p.head.Height > largeHead {
+	if info.Format != imaging.JPEG || info.Coding == "progressive" || p.alone() {
 		err := w.decodeAlone(p, info, file)
 		if err == nil || p.gap == (jpeg.Gap{}) {
 			w.countPoints(p)
 		}
 		return false, err
 	}
+	p.made = &p.own
 	w.imager.prepare(p, file)
 	return true, nil
 }

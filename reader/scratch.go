@@ -8,7 +8,8 @@ import (
 )
 
 // What workers decode into counts against the budget, too. Most JPEGs need memory for some
-// rows only, and other small images little: each worker has room for that. Files that are
+// rows only, and other small images little: each worker has room for that, and for what
+// transforms make on the way. Files that are
 // decoded whole (progressive JPEGs, other formats) and larger than a megapixel share the
 // scratch memory, an eighth of Config.Memory, of which a worker takes what an image needs
 // while it decodes. For an image that may need more than all of that, the scheduler takes
@@ -30,6 +31,15 @@ const (
 	// smallPixels is how large an image is that a worker has room for, at half of
 	// otherBytes for each pixel, as most are smaller and simpler.
 	smallPixels = 1 << 20
+	// Of the pictures that a worker makes together with others, where the transforms do
+	// more than to crop, scale and flip: how many there are at a time, what is decoded of
+	// one, and what the transforms make of that, which is done for one after the other.
+	// Pictures that need more are made alone.
+	inHand    = 5
+	headBytes = 1 << 20
+	restBytes = 4 << 20
+	// roomBytes is what each worker has room for.
+	roomBytes = smallPixels*otherBytes/2 + inHand*headBytes + restBytes
 	// autoScratch is the Config.Memory by which scratch memory is measured where that is
 	// left to the reader: 128 MiB.
 	autoScratch = 1 << 30
@@ -51,7 +61,7 @@ func newScratchMemory(memory int64, workers int) scratchMemory {
 		memory = autoScratch
 	}
 	n := int64(workers)
-	s := scratchMemory{size: memory / 8, small: min(memory/8, n*smallPixels*otherBytes/2)}
+	s := scratchMemory{size: memory / 8, small: min(memory/8, n*roomBytes)}
 	s.each = (s.size + s.small) / n
 	return s
 }
@@ -89,13 +99,27 @@ func (p *picture) cost(info imaging.Info) (bytes int64) {
 	case info.Coding == "progressive":
 		bytes = pixels * jpegBytes
 	}
-	if !p.head.Whole { // and what the transforms make of it
-		bytes += 6 * int64(p.head.Width) * int64(p.head.Height)
-	}
+	head, rest := p.further()
+	bytes += head + rest
 	if bytes <= smallPixels*otherBytes/2 {
 		return 0
 	}
 	return bytes
+}
+
+// further is what a picture takes where its head is not all: what is decoded of it, and
+// what the transforms make of that.
+func (p *picture) further() (head, rest int64) {
+	if p.head.Whole {
+		return 0, 0
+	}
+	return 3 * int64(p.head.Width) * int64(p.head.Height), p.recipe.Scratch()
+}
+
+// alone says that a picture takes too much memory to be made together with others.
+func (p *picture) alone() bool {
+	head, rest := p.further()
+	return head > headBytes || rest > restBytes
 }
 
 // decodeAlone makes a picture that is drawn, which may be large, by itself.
@@ -112,7 +136,6 @@ func (w *worker) decodeAlone(p *picture, info imaging.Info, file []byte) error {
 	defer func() {
 		if cost > s.each {
 			w.imager.shrink()
-			p.made = imaging.Image{}
 		}
 		if cost > s.size {
 			debug.FreeOSMemory()
@@ -124,5 +147,5 @@ func (w *worker) decodeAlone(p *picture, info imaging.Info, file []byte) error {
 
 // shrink drops memory that an image has grown.
 func (m *imager) shrink() {
-	m.decoded, m.workspace, m.alone = imaging.Image{}, transform.Workspace{}, nil
+	m.decoded, m.made, m.workspace, m.alone = imaging.Image{}, imaging.Image{}, transform.Workspace{}, nil
 }

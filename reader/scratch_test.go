@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"shardify/dataset/datasettest"
+	"shardify/imaging"
+	"shardify/imaging/augment"
 	"shardify/imaging/transform"
 	"shardify/sample"
 )
@@ -83,5 +85,41 @@ func TestLargeImage(t *testing.T) {
 	}
 	if got := epochOf(t, r, 0); !equalBatches(got, want) {
 		t.Error("unknown dimensions: other batches")
+	}
+}
+
+// Pictures of which much is decoded, or made on the way, are made alone, in memory that is
+// counted; those that are made together with others stay small.
+func TestPicturesInHandAreSmall(t *testing.T) {
+	for _, c := range []struct {
+		list  transform.List
+		side  int
+		alone bool
+		cost  int64
+	}{
+		{transform.List{transform.RandomResizedCrop{Size: transform.Size{224}}}, 3000, false, 0},
+		{transform.List{transform.RandomResizedCrop{Size: transform.Size{224}}, transform.RandomRotation{Degrees: [2]float64{10, 20}}}, 3000, false, 0},
+		{transform.List{transform.RandomRotation{Degrees: [2]float64{10, 20}}, transform.CenterCrop{Size: transform.Size{224}}}, 500, false, 0},
+		{transform.List{transform.RandomRotation{Degrees: [2]float64{10, 20}}, transform.CenterCrop{Size: transform.Size{224}}}, 700, true, 0},
+		{transform.List{transform.RandomRotation{Degrees: [2]float64{10, 20}}, transform.CenterCrop{Size: transform.Size{224}}}, 3000, true, 9 * 3000 * 3000},
+		{transform.List{transform.Pad{Padding: [4]int{900, 900, 900, 900}, PaddingMode: augment.Reflect}, transform.CenterCrop{Size: transform.Size{2000}}, transform.Resize{Size: transform.Size{64}}}, 400, true, 2000 * 2000 * 3},
+	} {
+		program, err := transform.Compile(c.list, transform.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p picture
+		random := augment.NewRand(1, 1, 1)
+		if err := program.Draw(&p.recipe, &random, c.side, c.side); err != nil {
+			t.Fatal(err)
+		}
+		p.head = p.recipe.Head()
+		if got := p.alone(); got != c.alone {
+			t.Errorf("%v of side %d: alone: %v", c.list, c.side, got)
+		}
+		info := imaging.Info{Format: imaging.JPEG, Width: c.side, Height: c.side}
+		if got := p.cost(info); got < c.cost || c.cost == 0 && got != 0 {
+			t.Errorf("%v of side %d: it costs %d bytes; want %d at least", c.list, c.side, got, c.cost)
+		}
 	}
 }

@@ -32,6 +32,7 @@ type imager struct {
 	resizer   resize.Resizer
 	workspace transform.Workspace
 	decoded   imaging.Image
+	made      imaging.Image // by the heads of pictures that are made alone
 	// newDecoder makes decoders of JPEG, also in place of one that has panicked.
 	newDecoder func() jpegDecoder
 	// onMade, if there is one, is called where something is left to do for the
@@ -50,10 +51,13 @@ type picture struct {
 	width, height int
 	recipe        transform.Recipe
 	head          transform.Head
-	made          imaging.Image // by the head, where that is not all
-	job           jpeg.Job
-	points        []byte // the file's seek points, if there are any
-	gap           jpeg.Gap
+	// made is by the head, where that is not all: own, or the imager's where the picture
+	// is made alone.
+	made   *imaging.Image
+	own    imaging.Image
+	job    jpeg.Job
+	points []byte // the file's seek points, if there are any
+	gap    jpeg.Gap
 }
 
 func newImager(c *Config, p []canvas, newDecoder func() jpegDecoder) imager {
@@ -103,6 +107,7 @@ func (m *imager) make(p *picture, c *canvas, dst, file []byte, random augment.Ra
 
 // decode makes a picture that is drawn.
 func (m *imager) decode(p *picture, info imaging.Info, file []byte) error {
+	p.made = &m.made
 	switch {
 	case info.Format == imaging.JPEG:
 		m.prepare(p, file)
@@ -226,7 +231,7 @@ func (m *imager) finish(p *picture) error {
 
 // rest does what the recipe has left to do behind its head.
 func (m *imager) rest(p *picture) error {
-	view, err := p.recipe.Rest(&m.workspace, &p.made)
+	view, err := p.recipe.Rest(&m.workspace, p.made)
 	if err != nil {
 		return err
 	}

@@ -435,6 +435,38 @@ func shown(from, count, pixels int) (first, n int) {
 	return low, high - low
 }
 
+// Scratch bounds the memory that Rest takes in a workspace for images: what the steps
+// after Head make on the way, the last one's included. (Beside it are some rows, the most
+// under a blur: half its kernel's height.) It is known before the image is decoded.
+func (r *Recipe) Scratch() (bytes int64) {
+	var images [2]int64
+	var flipped, whole int64
+	next := 0
+	for i := range r.stages {
+		s := &r.stages[i]
+		g := s.geometry
+		scaledWidth, scaledHeight := s.scaled()
+		if i == 0 {
+			var seen augment.Region
+			seen, g = s.head()
+			scaledWidth, scaledHeight = seen.Width, seen.Height
+		}
+		if !moves(&g) {
+			continue
+		}
+		out := 3 * int64(s.outWidth) * int64(s.outHeight)
+		images[next] = max(images[next], out)
+		next ^= 1
+		if g.Matrix != (augment.Matrix{}) {
+			flipped = max(flipped, out)
+		}
+		if s.padded() && g.PaddingMode != augment.Constant {
+			whole = max(whole, 3*int64(scaledWidth)*int64(scaledHeight))
+		}
+	}
+	return images[0] + images[1] + flipped + whole
+}
+
 // Rest carries out what Head leaves on head, the image that Head describes; it must not
 // be all that the recipe does. The view is as with Image.
 func (r *Recipe) Rest(ws *Workspace, head *imaging.Image) (View, error) {

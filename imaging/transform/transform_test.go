@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -611,6 +612,52 @@ func TestNoiseAfterFlips(t *testing.T) {
 		}
 		if string(upright(view)) != string(want.Pix) {
 			t.Errorf("%d: %+v differs", k, g)
+		}
+	}
+}
+
+// Scratch bounds what Rest takes: no image but those that it counts, and little besides.
+func TestScratch(t *testing.T) {
+	const w, h = 800, 600
+	for _, text := range []string{
+		`["random_horizontal_flip", {"random_rotation": [20, 30]}, {"resize": [300, 400]}]`,
+		`[{"color_jitter": {"brightness": 0.5, "hue": 0.2}}, {"gaussian_blur": 9}, {"random_adjust_sharpness": {"sharpness_factor": 2, "p": 1}}, {"center_crop": 500}]`,
+		`[{"pad": {"padding": 50, "padding_mode": "reflect"}}, {"random_affine": {"degrees": [10, 20], "interpolation": "bilinear"}}, {"random_crop": 400}]`,
+		`["random_equalize", {"random_rotation": [1, 2]}, "random_invert", {"resize": [500, 700]}, "random_autocontrast", {"random_rotation": [5, 6]}]`,
+		`[{"center_crop": 550}, {"rand_augment": {"num_ops": 4}}, {"random_erasing": {"p": 1, "value": "random"}}]`,
+		`[{"random_resized_crop": 224}]`,
+	} {
+		p, err := Compile(jsonList(t, text), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for sample := range uint64(6) {
+			var r Recipe
+			random := augment.NewRand(3, 3, sample)
+			if err := p.Draw(&r, &random, w, h); err != nil {
+				t.Fatal(err)
+			}
+			head := r.Head()
+			if head.Whole {
+				if n := r.Scratch(); n > 3*224*224 {
+					t.Errorf("%s: %d bytes, where the head is all", text, n)
+				}
+				continue
+			}
+			m := new(imaging.Image)
+			m.Reset(head.Width, head.Height)
+			var ws Workspace
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := r.Rest(&ws, m)
+			runtime.ReadMemStats(&after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const besides = 512 << 10
+			if took, bound := int64(after.TotalAlloc-before.TotalAlloc), r.Scratch(); took > bound+besides || bound > 15*int64(head.Width*head.Height+w*h) {
+				t.Errorf("%s, sample %d: %d bytes; the bound is %d", text, sample, took, bound)
+			}
 		}
 	}
 }
