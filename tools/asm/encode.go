@@ -479,6 +479,7 @@ const (
 type walk struct {
 	*gen
 	ctx, mask, coef, table, order, last, slot, slots, bits, t, u, v GPPhysical
+	saved                                                           Mem // room for one more
 }
 
 func newWalk(g *gen, name, doc string) *walk {
@@ -488,7 +489,7 @@ func newWalk(g *gen, name, doc string) *walk {
 		last: R13, slot: RBX, slots: R14, bits: RBP, t: RAX, u: RCX, v: RDX,
 	}
 	g.load("c", k.ctx)
-	g.AllocLocal(8) // saves RBP
+	k.saved = g.AllocLocal(8) // its being there saves RBP
 	g.MOVQ(at(k.ctx, ctxOrderOf), k.order)
 	return k
 }
@@ -628,9 +629,9 @@ func writeBlocks(g *gen) {
 		k.size()
 		g.ADDL(bits.As32(), t.As32())
 		g.MOVL(atx(table, t, 4, codesAC-4*16), u.As32())
-		g.MOVL(u.As32(), at(RSP, 0))
+		g.MOVL(u.As32(), k.saved)
 		flush()
-		g.MOVL(at(RSP, 0), t.As32())
+		g.MOVL(k.saved, t.As32())
 		emit(t)
 		value()
 		g.JMP(LabelRef("next" + id))
