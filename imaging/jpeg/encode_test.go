@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -179,6 +180,30 @@ func TestEncodePillow(t *testing.T) {
 			check(size[0], size[1], 3, EncodeOptions{Quality: 100, Subsampling: s, Optimize: true})
 		}
 		check(size[0], size[1], 1, EncodeOptions{Quality: 100})
+	}
+}
+
+// The samples that make each coefficient as large as it can be, of either sign, are still a
+// baseline file, and Pillow's.
+func TestEncodeExtremes(t *testing.T) {
+	const w, h = 8 * 16, 8 * 8
+	pix := make([]uint8, w*h)
+	for i := range pix {
+		x, y := i%w, i/w
+		u, v := x/8%8, y/8
+		if c := math.Cos(float64(2*(x%8)+1)*float64(u)*math.Pi/16) * math.Cos(float64(2*(y%8)+1)*float64(v)*math.Pi/16); (c > 0) == (x < w/2) {
+			pix[i] = 255
+		}
+	}
+	p := newPillowEncoder(t)
+	for _, optimize := range []bool{false, true} {
+		got, err := new(Encoder).EncodeGray(nil, pix, w, h, w, EncodeOptions{Quality: 100, Optimize: optimize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := p.save(t, pix, w, h, map[string]any{"quality": 100, "optimize": optimize}); !bytes.Equal(got, want) {
+			t.Errorf("optimize %v: %s", optimize, differ(got, want))
+		}
 	}
 }
 
