@@ -8,17 +8,24 @@ import (
 	"image"
 	"image/jpeg"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"shardify/dataset"
 	"shardify/dataset/datasettest"
+	"shardify/imaging"
 	engine "shardify/imaging/jpeg"
+	"shardify/imaging/resize"
 	"shardify/imaging/transform"
 	"shardify/index"
 	"shardify/index/seek"
+	"shardify/internal/peers"
+	"shardify/sample"
 	"shardify/store"
 	"shardify/store/mem"
 )
@@ -323,5 +330,131 @@ func TestSeekStandIn(t *testing.T) {
 	}
 	if s := r.Stats().Seek; s.Used != samples || s.Refused != 0 {
 		t.Errorf("%+v, want %d used", s, samples)
+	}
+}
+
+// narrow is a remote store that answers after a while, and whose line carries so many
+// bytes a second.
+type narrow struct {
+	store.Store
+	latency time.Duration
+	rate    float64
+
+	mu   sync.Mutex
+	free time.Time // when the line has nothing to carry any more
+}
+
+func (*narrow) URL() string { return "test://narrow" }
+
+func (s *narrow) Open(ctx context.Context, name string) (store.Object, error) {
+	o, err := s.Store.Open(ctx, name)
+	return &narrowObject{o, s}, err
+}
+
+type narrowObject struct {
+	store.Object
+	s *narrow
+}
+
+func (o *narrowObject) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
+	n, err := o.Object.ReadAt(ctx, p, off)
+	s := o.s
+	s.mu.Lock()
+	s.free = later(s.free, time.Now().Add(s.latency)).Add(time.Duration(float64(n) / s.rate * 1e9))
+	wait := time.Until(s.free)
+	s.mu.Unlock()
+	time.Sleep(wait)
+	return n, err
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// BenchmarkSeekParts reads photographs from a store of 10 ms and 100 MB/s: as they are,
+// and five times as large in each direction, some 1.7 MB.
+func BenchmarkSeekParts(b *testing.B) {
+	names, err := filepath.Glob(filepath.Join(peers.Photographs(b), "*"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	small := func(n, classes int) datasettest.Made {
+		data, err := os.ReadFile(names[n%len(names)])
+		if err != nil {
+			b.Fatal(err)
+		}
+		m := datasettest.Made{Label: int64(n % classes)}
+		m.Key, m.Fields = fmt.Sprintf("%06d", n), []sample.Field{{Name: "jpg", Data: data}}
+		return m
+	}
+	var d engine.Decoder
+	large := func(n, classes int) datasettest.Made {
+		m := small(n, classes)
+		var img, big imaging.Image
+		if err := d.Decode(m.Fields[0].Data, &img, engine.Options{}); err != nil {
+			b.Fatal(err)
+		}
+		big.Reset(5*img.Width, 5*img.Height)
+		task := resize.Task{Part: resize.Full(&img), Width: big.Width, Height: big.Height, SourceWidth: img.Width, SourceHeight: img.Height, Filter: resize.Bicubic}
+		var z resize.Resizer
+		if err := z.ResizeInto(resize.Target{Width: big.Width, Height: big.Height, Layout: LayoutNHWC, Uint8: big.Pix}, &img, task); err != nil {
+			b.Fatal(err)
+		}
+		rgba := image.NewRGBA(image.Rect(0, 0, big.Width, big.Height))
+		for i := range big.Width * big.Height {
+			copy(rgba.Pix[4*i:], big.Pix[3*i:3*i+3])
+		}
+		var out bytes.Buffer
+		if err := jpeg.Encode(&out, rgba, &jpeg.Options{Quality: 97}); err != nil {
+			b.Fatal(err)
+		}
+		m.Fields[0].Data = out.Bytes()
+		return m
+	}
+	train := transform.List{transform.RandomResizedCrop{Size: transform.Size{224}}}
+	patch := transform.List{transform.RandomCrop{Size: transform.Size{224}, PadIfNeeded: true}}
+	for _, c := range []struct {
+		name    string
+		make    func(n, classes int) datasettest.Made
+		samples int
+		list    transform.List
+	}{{"photographs", small, 1000, train}, {"large", large, 120, train}, {"large,patch", large, 120, patch}} {
+		st := mem.New()
+		set := datasettest.Write(b, st, datasettest.Options{Shards: 4, Samples: c.samples / 4, Make: c.make})
+		m := withSeek(b, set, 0).Manifest()
+		for _, far := range []bool{false, true} {
+			for _, mode := range []Shuffle{ShuffleGlobal, ShuffleWindow} {
+				for _, use := range []Seek{SeekOff, SeekAuto, SeekOn} {
+					if !far && mode != ShuffleGlobal {
+						continue
+					}
+					b.Run(fmt.Sprintf("%s/far=%v/%s/seek=%s", c.name, far, mode, use), func(b *testing.B) {
+						line := &narrow{Store: st, latency: 10 * time.Millisecond, rate: 100e6}
+						d := at(b, st, m)
+						if far {
+							d = at(b, line, m)
+						}
+						r := newReader(b, d, Config{BatchSize: 40, Transform: c.list, Shuffle: mode, Seek: use})
+						epoch := 0
+						for b.Loop() {
+							for batch, err := range r.Epoch(b.Context(), epoch) {
+								if err != nil {
+									b.Fatal(err)
+								}
+								batch.Release()
+							}
+							epoch++
+						}
+						images := float64(r.Samples()) * float64(b.N)
+						s := r.Stats()
+						b.ReportMetric(float64(s.Stages.Store.Bytes)/images/1000, "kB/image")
+						b.ReportMetric(images/b.Elapsed().Seconds(), "img/s")
+					})
+				}
+			}
+		}
 	}
 }
