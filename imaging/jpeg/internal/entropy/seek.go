@@ -331,31 +331,46 @@ func (s *Seek) Parse(b []byte, d *Decoder, size int) error {
 	if len(b) < (n-1)*(1+s.comps) {
 		return errStored
 	}
+	if cap(s.points) < n {
+		s.points = make([]point, 0, n)
+	}
+	s.points = s.points[:n]
 	p := point{byte: d.pos}
-	bit := 8 * uint64(d.pos)
-	s.points = append(s.points, p)
-	for range n - 1 {
-		v, k := binary.Uvarint(b)
-		if k <= 0 || v > 8*uint64(size) {
-			return errStored
-		}
-		b = b[k:]
-		if bit += v; bit > 8*uint64(size) {
-			return errStored
-		}
-		p.byte, p.bit = int(bit/8), uint8(bit%8)
-		for c := range s.comps {
-			v, k := binary.Varint(b)
-			if k <= 0 || v < math.MinInt16-math.MaxInt16 || v > math.MaxInt16-math.MinInt16 {
+	bit, most := 8*uint64(d.pos), 8*uint64(size)
+	s.points[0] = p
+	for i := 1; i < n; i++ {
+		for c := -1; c < s.comps; c++ {
+			if len(b) == 0 {
 				return errStored
 			}
-			b = b[k:]
-			if v += int64(p.pred[c]); v != int64(int16(v)) {
+			v := uint64(b[0])
+			switch { // most take one byte or two
+			case v < 0x80:
+				b = b[1:]
+			case len(b) > 1 && b[1] < 0x80:
+				v = v&0x7f | uint64(b[1])<<7
+				b = b[2:]
+			default:
+				var k int
+				if v, k = binary.Uvarint(b); k <= 0 {
+					return errStored
+				}
+				b = b[k:]
+			}
+			if c < 0 {
+				if bit += v; v > most || bit > most {
+					return errStored
+				}
+				p.byte, p.bit = int(bit/8), uint8(bit%8)
+				continue
+			}
+			pred := int64(v>>1) ^ -int64(v&1) + int64(p.pred[c&3])
+			if v > 2*math.MaxUint16 || pred != int64(int16(pred)) {
 				return errStored
 			}
-			p.pred[c] = int16(v)
+			p.pred[c&3] = int16(pred)
 		}
-		s.points = append(s.points, p)
+		s.points[i] = p
 	}
 	if len(b) != 0 {
 		return errStored
