@@ -398,7 +398,8 @@ func AddSeek(ctx context.Context, d *Dataset, opts SeekOptions, report func(BadS
 	return writeManifest(ctx, d.store, &m)
 }
 
-// intactSeek says whether the side file of a shard is what the manifest describes.
+// intactSeek says whether the side file of a shard is what the manifest describes, and of
+// use.
 func (d *Dataset) intactSeek(ctx context.Context, sh *index.Shard) bool {
 	f, err := d.OpenSeek(ctx, sh)
 	if err != nil {
@@ -406,8 +407,11 @@ func (d *Dataset) intactSeek(ctx context.Context, sh *index.Shard) bool {
 	}
 	defer f.Close()
 	file := (&objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}).remote(f.d.store.URL())
-	_, err = io.Copy(io.Discard, file)
-	return err == nil && index.NewChecksum(file.hash.Sum64()) == sh.Seek.Checksum
+	if _, err = io.Copy(io.Discard, file); err != nil || index.NewChecksum(file.hash.Sum64()) != sh.Seek.Checksum {
+		return false
+	}
+	_, err = f.Table(ctx) // of a form that is read no more, or of what the shard was before
+	return err == nil
 }
 
 // seekAdding is one run of AddSeek.

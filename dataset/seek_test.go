@@ -3,6 +3,7 @@ package dataset_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -385,4 +386,33 @@ func BenchmarkAddSeek(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(samples)*float64(b.N)/b.Elapsed().Seconds(), "img/s")
+}
+
+// A side file that is whole, and of no use, is made anew: one of a form that is read no
+// more, and one of what the shard was before.
+func TestAddSeekUseless(t *testing.T) {
+	st := mem.New()
+	datasettest.Write(t, st, datasettest.Options{Shards: 1, Samples: 4})
+	d := added(t, st, dataset.SeekOptions{})
+	sh := &d.Manifest().Splits[0].Shards[0]
+	want := read(t, st, sh.Seek.Name)
+	for _, at := range []int{36, 16} { // in the footer: the version, the shard's checksum
+		data := bytes.Clone(want)
+		foot := data[len(data)-56:]
+		foot[at] = 1
+		binary.LittleEndian.PutUint32(foot[44:], index.FieldChecksum(foot[:44]))
+		write(t, st, sh.Seek.Name, data)
+		m := *d.Manifest()
+		m.Splits[0].Shards[0].Seek.Checksum = index.Sum(data)
+		old, err := dataset.New(st, &m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := dataset.AddSeek(t.Context(), old, dataset.SeekOptions{}, func(b dataset.BadSample) { t.Errorf("bad: %v", b) }); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, st, sh.Seek.Name); !bytes.Equal(got, want) {
+			t.Errorf("byte %d of the footer changed: the file stays", at)
+		}
+	}
 }
