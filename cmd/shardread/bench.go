@@ -172,7 +172,11 @@ func printBench(w io.Writer, l benchLine) error {
 		busy(stages.Decode), stages.Decode.Goroutines, busy(stages.Transform), busy(stages.Collate), percent(st.Holding, st.Elapsed),
 		bytesText(st.Memory.Limit), bytesText(st.Memory.Peak))
 	if p := st.Seek; p != nil && err == nil {
-		_, err = fmt.Fprintf(w, "seek points: of %s images\n", humanize.Comma(p.Used))
+		parts := ""
+		if p.Parts > 0 {
+			parts = fmt.Sprintf("; of %s no more was read than the crop needs", humanize.Comma(p.Parts))
+		}
+		_, err = fmt.Fprintf(w, "seek points: of %s images%s\n", humanize.Comma(p.Used), parts)
 	}
 	if c := st.Cache; c != nil && err == nil {
 		_, err = fmt.Fprintf(w, "cache: %.1f%% of %s reads were hits; %s from the cache, %s from the store in %s reads; %s evicted\n",

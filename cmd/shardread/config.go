@@ -108,7 +108,7 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.DurationVar(&o.flags.Retry.Hedge, "hedge", 0, "make a read that has no answer after this time a second time (default: never)")
 		f.StringVar(&o.flags.Cache.Dir, "cache", "", "keep what is read of a remote or slow DST in this folder on a local disk, for the next epoch and all processes of the host")
 		f.StringVar(&o.cacheSize, "cache-size", "", fmt.Sprintf("the most that --cache may take: 500GB, 2TB (default %s)", humanize.Bytes(cache.DefaultMaxBytes)))
-		f.StringVar(&o.seek, "seek", "", "use the seek points of `shardify pack --jpeg-seek`: auto, on (also where each is a request of its own), off (default auto)")
+		f.StringVar(&o.seek, "seek", "", "use the seek points of `shardify pack --jpeg-seek`: auto, on (also where each is a request of its own, and of files no more than crops need), off (default auto)")
 		f.BoolVar(&o.flags.SkipChecksums, "skip-checksums", false, "do not verify the checksums of fields")
 		f.IntVar(&o.flags.Workers, "workers", 0, "goroutines that decode (default: the cores)")
 		f.StringVar(&o.memory, "memory", "", "memory for batches, reads and index: 512MiB, 2GB (default: four batches, 128 MiB, the index, and up to 2 GiB to read ahead)")
