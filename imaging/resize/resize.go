@@ -68,10 +68,6 @@ func (f Filter) String() string {
 	return filters[f].name
 }
 
-// Support is how far from its centre the filter sees, in pixels of the result, or of
-// the source where that is the larger; f must be valid.
-func (f Filter) Support() float64 { return filters[f].support }
-
 // MarshalText returns the filter's name: bilinear, box, bicubic or lanczos.
 func (f Filter) MarshalText() ([]byte, error) {
 	if !f.valid() {

@@ -32,8 +32,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	source := recipe.Source()
-	fmt.Println("the decoder needs", source.Region)
+	head := recipe.Head() // what a decoder can do on its way
+	fmt.Println("of", head.Crop, "scaled to", head.Task.Width, head.Task.Height, "the decoder makes", head.Width, head.Height)
 
 	var image imaging.Image
 	var mask, segmentation imaging.Mask
@@ -57,7 +57,7 @@ func Example() {
 	fmt.Println("mask", mask.Width, mask.Height)
 	fmt.Printf("boxes %.1f, of which those kept are %v\n", boxes, kept)
 	// Output:
-	// the decoder needs {96 52 424 424}
+	// of {0 0 640 480} scaled to 341 256 the decoder makes 224 224
 	// image 224 224 to be mirrored: true
 	// mask 224 224
 	// boxes [[62.9 24.3 116.2 77.7]], of which those kept are [1]

@@ -3,7 +3,6 @@ package transform
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"shardify/imaging"
 	"shardify/imaging/augment"
@@ -295,54 +294,6 @@ func (r *Recipe) drawAt(l List, i int) error {
 		return at(i, name, err)
 	}
 	return nil
-}
-
-// Source is what a recipe looks at of its source image: what a decoder needs to know
-// that makes no more than that.
-type Source struct {
-	// Region has all the pixels that the recipe looks at. Those outside may have any
-	// value.
-	Region augment.Region
-	// Crop is the part that is scaled to Width x Height as a first step (as large as
-	// itself where nothing is scaled), and of which as much is kept as Region says. An
-	// image that is decoded at a smaller scale is good enough as long as its Crop has
-	// Width x Height pixels at least, though not the same pixels.
-	Crop          augment.Region
-	Width, Height int
-}
-
-// Source returns what is looked at. It is known before the image is decoded. The recipe
-// must not be empty.
-func (r *Recipe) Source() Source {
-	s := &r.stages[0]
-	c, w := s.crop(), s.window()
-	src := Source{Region: c, Crop: c}
-	src.Width, src.Height = s.scaled()
-	if s.padded() && s.geometry.PaddingMode != augment.Constant {
-		return src
-	}
-	reach := s.look.Filter.Support()
-	src.Region.X, src.Region.Width = seen(c.X, c.Width, src.Width, w.X, w.Width, reach)
-	src.Region.Y, src.Region.Height = seen(c.Y, c.Height, src.Height, w.Y, w.Height, reach)
-	return src
-}
-
-// seen returns, along one axis, the pixels of the source that a filter sees to make
-// count pixels, from the one at from on, of a part of so many pixels at start that is
-// scaled.
-func seen(start, length, scaled, from, count int, reach float64) (first, n int) {
-	low, high := max(from, 0), min(from+count, scaled)
-	if low >= high {
-		return start, 1 // all padding; a decoder needs something to decode
-	}
-	step := float64(length) / float64(scaled)
-	if scaled == length {
-		reach = 0
-	}
-	reach *= max(step, 1)
-	a := max(int(math.Floor((float64(low)+0.5)*step-reach-0.5)), 0)
-	b := min(int(math.Ceil((float64(high)-0.5)*step+reach+0.5)), length)
-	return start + a, b - a
 }
 
 // Workspace is the memory in which recipes are carried out, kept between calls: the zero

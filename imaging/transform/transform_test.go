@@ -317,8 +317,8 @@ func TestDrawErrors(t *testing.T) {
 	}
 }
 
-// A decoder that makes only Source's region of an image gives the same picture.
-func TestSource(t *testing.T) {
+// A decoder that makes only the part of an image that Head names gives the same picture.
+func TestHeadIsEnough(t *testing.T) {
 	var ws Workspace
 	var r Recipe
 	parts, whole := 0, 0
@@ -333,9 +333,9 @@ func TestSource(t *testing.T) {
 			if err := p.Draw(&r, &random, size[0], size[1]); err != nil {
 				t.Fatal(err)
 			}
-			s := r.Source()
-			if !inside(s.Region, s.Crop) || !inside(s.Crop, augment.Region{Width: size[0], Height: size[1]}) {
-				t.Fatalf("%s of %v: %+v", text, size, s)
+			h := r.Head()
+			if !inside(h.Crop, augment.Region{Width: size[0], Height: size[1]}) {
+				t.Fatalf("%s of %v: %+v", text, size, h)
 			}
 			view, err := r.Image(&ws, picture(size[0], size[1]))
 			if err != nil {
@@ -345,7 +345,7 @@ func TestSource(t *testing.T) {
 			m := picture(size[0], size[1])
 			for y := range m.Height {
 				for x := range m.Width {
-					if g := s.Region; x < g.X || y < g.Y || x >= g.X+g.Width || y >= g.Y+g.Height {
+					if g := h.Crop; x < g.X || y < g.Y || x >= g.X+g.Width || y >= g.Y+g.Height {
 						copy(m.Pix[y*m.Stride+3*x:], "\xff\x00\xaa")
 					}
 				}
@@ -354,9 +354,9 @@ func TestSource(t *testing.T) {
 				t.Fatal(err)
 			}
 			if string(upright(view)) != string(want) {
-				t.Fatalf("%s of %v: the picture needs more than %+v", text, size, s)
+				t.Fatalf("%s of %v: the picture needs more than %+v", text, size, h)
 			}
-			parts += s.Region.Width * s.Region.Height
+			parts += h.Crop.Width * h.Crop.Height
 			whole += size[0] * size[1]
 		}
 	}
@@ -444,8 +444,8 @@ func inside(a, b augment.Region) bool {
 }
 
 // What a decoder is told of the usual transforms.
-func TestSourceOfUsualTransforms(t *testing.T) {
-	draw := func(text string, w, h int) Source {
+func TestHeadOfUsualTransforms(t *testing.T) {
+	draw := func(text string, w, h int) Head {
 		p, err := Compile(jsonList(t, text), Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -455,26 +455,21 @@ func TestSourceOfUsualTransforms(t *testing.T) {
 		if err := p.Draw(&r, &random, w, h); err != nil {
 			t.Fatal(err)
 		}
-		return r.Source()
+		return r.Head()
 	}
 	random := augment.NewRand(1, 0, 7)
 	crop := augment.RandomResizedCrop{}.Draw(&random, 500, 375)
-	if got, want := draw(`[{"random_resized_crop": [192, 224]}, "random_horizontal_flip", "rand_augment"]`, 500, 375), (Source{crop, crop, 224, 192}); got != want {
-		t.Errorf("%+v; want %+v", got, want)
+	if h := draw(`[{"random_resized_crop": [192, 224]}, "random_horizontal_flip", "rand_augment"]`, 500, 375); h.Crop != crop || h.Task.Width != 224 || h.Task.Height != 192 || h.Whole {
+		t.Errorf("%+v", h)
 	}
-	// 224 of 341 columns, and 224 of 256 rows, each with what the filter sees besides.
-	full := augment.Region{Width: 500, Height: 375}
-	got := draw(`[{"resize": 256}, {"center_crop": 224}]`, 500, 375)
-	if got.Crop != full || got.Width != 341 || got.Height != 256 {
-		t.Errorf("%+v", got)
-	}
-	if g := got.Region; g.X < 82 || g.X > 85 || g.Width < 329 || g.Width > 335 || g.Y < 20 || g.Y > 23 || g.Height < 329 || g.Height > 334 {
-		t.Errorf("%+v", g)
+	// 224 of 341 columns, and 224 of 256 rows.
+	if h := draw(`[{"resize": 256}, {"center_crop": 224}]`, 500, 375); h.Crop != (augment.Region{Width: 500, Height: 375}) ||
+		h.Task.Width != 341 || h.Task.Height != 256 || h.Task.X != 58 || h.Task.Y != 16 || h.Width != 224 || h.Height != 224 || !h.Whole {
+		t.Errorf("%+v", h)
 	}
 	// Nothing but a crop: nothing else.
-	got = draw(`[{"center_crop": [100, 200]}]`, 500, 375)
-	if want := (augment.Region{X: 150, Y: 138, Width: 200, Height: 100}); got.Region != want || got.Crop != want || got.Width != 200 || got.Height != 100 {
-		t.Errorf("%+v", got)
+	if h := draw(`[{"center_crop": [100, 200]}]`, 500, 375); h.Crop != (augment.Region{X: 150, Y: 138, Width: 200, Height: 100}) || h.Task.Width != 200 || h.Task.Height != 100 || !h.Whole {
+		t.Errorf("%+v", h)
 	}
 }
 
