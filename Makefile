@@ -41,7 +41,7 @@ RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./
 GENERIC := ./imaging/jpeg/... ./imaging/resize ./imaging/augment
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test generic race bench bench-pack bench-scale bench-verify bench-peers bench-jpeg bench-memory bench-first soak-resume soak-s3 fuzz \
+.PHONY: help build demo test generic race bench bench-pack bench-scale bench-verify bench-peers bench-jpeg bench-memory bench-first bench-s3 soak-resume soak-s3 fuzz \
 	asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
 
 help: ## list the targets
@@ -99,6 +99,9 @@ bench-memory: build ## resident memory of shardread against its budget, with out
 
 bench-first: build ## from a process's start to the first batch of 10,000 shards
 	$(GO) run ./tools/bench $(BENCHFLAGS) first
+
+bench-s3: build tools peers-s3 ## shards in a bucket: reading and packing, against s5cmd; with latency
+	$(GO) run ./tools/bench $(BENCHFLAGS) s3
 
 soak-s3: tools ## SOAK=30m of epochs from an S3 server that fails in each hundredth request
 	$(GO) test ./reader -run '^TestS3Faults$$' -count=1 -v -timeout 0 -soak $(SOAK)

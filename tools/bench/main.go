@@ -13,6 +13,7 @@
 //	bench augment  transforms on one core: imaging/augment, and torchvision's of tensors and
 //	               of PIL images
 //	bench first    from a process's start to the first batch of 10,000 shards
+//	bench s3       shards in a bucket: reading and packing, against s5cmd; with latency
 //	bench memory   reading with a budget of memory, with and without outliers
 //
 // The Makefile has a target for each: bench-pack and so on. It needs bin/shardify,
@@ -72,6 +73,7 @@ var benchmarks = []benchmark{
 	{"peers", 3, (*bench).peers},
 	{"memory", 1, (*bench).memory},
 	{"first", 5, (*bench).first},
+	{"s3", 3, (*bench).s3},
 }
 
 func names() string {
