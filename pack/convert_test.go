@@ -654,7 +654,7 @@ func TestConvertSourceChanges(t *testing.T) {
 	write(t, dir, tree(20))
 	cfg := config(dir)
 	cfg.Convert.MaxSide = 10
-	src, err := cfg.withDefaults().Source.open(Env{}.withDefaults(&cfg))
+	src, err := cfg.withDefaults().Source.open(t.Context(), Env{}.withDefaults(&cfg))
 	if err != nil {
 		t.Fatal(err)
 	}

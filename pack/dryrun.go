@@ -92,7 +92,7 @@ func DryRun(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Report
 	if found.manifest != nil {
 		return &Report{Already: true}, sameOptions(st, found.manifest, cfg)
 	}
-	src, err := cfg.Source.open(env)
+	src, err := cfg.Source.open(ctx, env)
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +125,9 @@ func DryRun(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Report
 	}
 	if cfg.Order != OrderPath {
 		for _, p := range cfg.Source.folders() {
+			if isURL(p) {
+				continue
+			}
 			if why := slowMedium(p); why != "" {
 				r.Advice = append(r.Advice, fmt.Sprintf("%q is on %s: reading it in %s order will be slow. Pack with --order path, and let the reader shuffle (its default).", p, why, cfg.Order))
 			}

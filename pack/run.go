@@ -94,7 +94,7 @@ func Run(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Result, e
 			return nil, err
 		}
 	}
-	src, err := cfg.Source.open(env)
+	src, err := cfg.Source.open(ctx, env)
 	if err != nil {
 		return nil, err
 	}
@@ -450,6 +450,9 @@ func packAll(ctx context.Context, st store.Store, pl *plan, src sources, env Env
 	// least, so that one can be made durable while another is written.
 	atOnce := min(max(env.Workers/2, 2), max(len(todo), 1))
 	readers := (env.Workers-1)/atOnce + 1
+	if src.remote() {
+		readers = max(readers, remoteReaders/atOnce)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
 	var stopped atomic.Bool

@@ -56,7 +56,8 @@ type Location struct {
 	// a compressed shard they count bytes before compression.
 	Offset, Size int64
 	// ModTime is the file's time of modification in nanoseconds since 1970, which
-	// tells whether it has changed between planning and packing; 0 means unknown.
+	// tells whether it has changed between planning and packing; 0 means unknown. Of an
+	// object that has a version, as an ETag, it is a number made of that.
 	ModTime int64
 	// CRC32C is the checksum of the bytes, as index.FieldChecksum makes it, where
 	// HasCRC32C says that the source knew it; then Read compares it.

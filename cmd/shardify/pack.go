@@ -31,6 +31,9 @@ existing shards (a.tar b.tar.zst ...). Several SRCs make one data set. With
 the folder that their paths are relative to (default: this one for a list, its own
 for a table).
 
+SRC may lie in a bucket, too: s3://bucket/prefix. Its objects are packed as the files of
+a folder are.
+
 Which files make a sample: files of one folder and one stem are one sample (a.jpg,
 a.json); a.seg.png belongs to a.jpg as its field seg.png. Hidden files are left
 out, links are followed. Files that are no images and belong to none are ignored.
@@ -76,6 +79,7 @@ func newPackCommand() *cobra.Command {
   shardify pack --table labels.csv out
   shardify pack ~/imagenet out --min-side 256
   shardify pack ~/imagenet out --max-side 500 --store raw
+  shardify pack s3://bucket/images s3://bucket/shards
   shardify pack photos out --dry-run`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {

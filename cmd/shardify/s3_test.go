@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"shardify/internal/peers"
 	"shardify/store"
@@ -170,5 +174,109 @@ func TestS3PackInterrupted(t *testing.T) {
 	do(t, "pack", src, local, "--shards", "2")
 	if got, want := files(t, filepath.Join(server.Dir, s3test.Bucket, "set")), files(t, local); !reflect.DeepEqual(got, want) {
 		t.Errorf("the bucket has %v; want %v", got, want)
+	}
+}
+
+// Objects of a bucket are packed as files of a folder are, to the same shards: by their
+// prefix, by a list, by a table; into a bucket or a folder.
+func TestS3Source(t *testing.T) {
+	src := imagenet(t)
+	const photos = 40 // are enough
+	for i, name := range slices.Sorted(maps.Keys(files(t, src))) {
+		if i >= photos {
+			if err := os.Remove(filepath.Join(src, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	server := s3test.Start(t)
+	var late atomic.Int64 // milliseconds of a request
+	front := server.Front(t, func(s3test.Request) s3test.Fault {
+		return s3test.Fault{Stall: time.Duration(late.Load()) * time.Millisecond}
+	})
+	server.Setenv(t, front.URL)
+	const images = "s3://" + s3test.Bucket + "/some/images"
+	bucket, err := open.URL(t.Context(), images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	var csv strings.Builder
+	csv.WriteString("path,label\n")
+	for name := range files(t, src) {
+		name = filepath.ToSlash(name)
+		data, err := os.ReadFile(filepath.Join(src, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.WriteAll(t.Context(), bucket, name, data); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+		class, _, _ := strings.Cut(name, "/")
+		fmt.Fprintf(&csv, "%s/%s,%s\n", images, name, class)
+	}
+	work := t.TempDir()
+	list, table := filepath.Join(work, "list"), filepath.Join(work, "table.csv")
+	for path, text := range map[string]string{list: strings.Join(names, "\n"), table: csv.String()} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shards := func(dir string) map[string]string {
+		all := files(t, dir)
+		delete(all, "manifest.json") // it has the options, and so the source
+		return all
+	}
+	do(t, "pack", src, filepath.Join(work, "local"), "--shards", "2")
+	want := shards(filepath.Join(work, "local"))
+	late.Store(20)
+	for name, args := range map[string][]string{
+		"prefix": {"pack", images, "s3://" + s3test.Bucket + "/prefix"},
+		"list":   {"pack", "--files-from", list, images, "s3://" + s3test.Bucket + "/list"},
+		"table":  {"pack", "--table", table, images, "s3://" + s3test.Bucket + "/table"},
+	} {
+		do(t, append(args, "--shards", "2")...)
+		got := shards(filepath.Join(server.Dir, s3test.Bucket, name))
+		if name == "table" { // its samples are not those of files
+			do(t, "verify", args[len(args)-1])
+			if len(got) != len(want) {
+				t.Errorf("%s: the bucket has %v", name, got)
+			}
+			continue
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: the bucket has %v; want %v", name, got, want)
+		}
+	}
+	late.Store(0)
+	do(t, "pack", images, filepath.Join(work, "down"), "--shards", "2")
+	if got := shards(filepath.Join(work, "down")); !reflect.DeepEqual(got, want) {
+		t.Errorf("from the bucket to a folder: %v; want %v", got, want)
+	}
+	out, _ := do(t, "pack", images, filepath.Join(work, "none"), "--shards", "2", "--dry-run", "--json")
+	if !strings.Contains(out, fmt.Sprintf(`"samples":%d`, photos)) {
+		t.Errorf("a dry run says %s", out)
+	}
+
+	// What cannot be a source.
+	for _, c := range []struct {
+		args []string
+		is   error
+		says string
+	}{
+		{[]string{"pack", "s3://" + s3test.Bucket + "/nothing", filepath.Join(work, "x")}, fs.ErrNotExist, "check the bucket and the prefix"},
+		{[]string{"pack", "s3://no-such-bucket/x", filepath.Join(work, "x")}, fs.ErrNotExist, "no bucket"},
+		{[]string{"pack", "https://user:SECRET@127.0.0.1:1/x", filepath.Join(work, "x")}, nil, "127.0.0.1:1/x"},
+	} {
+		root := newRootCommand()
+		var out bytes.Buffer
+		root.SetArgs(c.args)
+		root.SetOut(&out)
+		root.SetErr(&out)
+		err := root.ExecuteContext(context.Background())
+		if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || strings.Contains(out.String()+err.Error(), "SECRET") {
+			t.Errorf("%q: %v", c.args[1], err)
+		}
 	}
 }

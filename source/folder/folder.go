@@ -1,7 +1,8 @@
 // Package folder lists and reads data sets that are files in folders: ImageFolder
 // trees, flat folders, and lists of such files.
 //
-// Start with [Open] for all files below a folder, or [List] for some of them.
+// Start with [Open] for all files below a folder, or [List] for some of them; with
+// [OpenStore] and [ListStore] for the objects of a bucket.
 //
 // # What is listed
 //
@@ -53,6 +54,7 @@ import (
 
 	"shardify/source"
 	"shardify/source/internal/pass"
+	"shardify/store"
 )
 
 // The layouts.
@@ -112,8 +114,9 @@ func (c *Config) workers() int {
 // Folder is a source of files below a folder. Its methods are safe for concurrent
 // use.
 type Folder struct {
-	name   string // as the user wrote it
-	root   string // absolute, with a separator at its end
+	name   string      // as the user wrote it
+	root   string      // absolute, with a separator at its end; "" for a store
+	st     store.Store // nil for a folder of this machine
 	cfg    Config
 	layout string
 	// folders are the root's folders, found when it was opened. In the layout
@@ -146,7 +149,7 @@ func Open(root string, cfg Config) (*Folder, error) {
 		abs += string(filepath.Separator)
 	}
 	f := &Folder{name: root, root: abs, cfg: cfg}
-	if err := f.findLayout(); err != nil {
+	if err := f.findLayout(context.Background()); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -166,8 +169,11 @@ func (f *Folder) Numeric() bool { return false }
 // be read.
 func (f *Folder) Entries(ctx context.Context) iter.Seq2[source.Entry, error] {
 	return pass.Run(ctx, func() []func(*pass.Pass) {
-		if f.names != nil {
+		switch {
+		case f.names != nil:
 			return f.listers()
+		case f.st != nil:
+			return f.objectListers()
 		}
 		return f.walkers()
 	})
@@ -175,8 +181,14 @@ func (f *Folder) Entries(ctx context.Context) iter.Seq2[source.Entry, error] {
 
 // Read implements source.Source.
 func (f *Folder) Read(ctx context.Context, loc source.Location, buf []byte) ([]byte, error) {
+	if f.st != nil {
+		return ReadObject(ctx, f.st, loc, buf)
+	}
 	return Read(ctx, loc, buf)
 }
+
+// Remote says that files come over a network, so that many should be read at once.
+func (f *Folder) Remote() bool { return f.st != nil && !store.IsLocal(f.st.URL()) }
 
 // splitNames are the names by which a split's folder is known.
 var splitNames = map[string]bool{
@@ -186,10 +198,14 @@ var splitNames = map[string]bool{
 }
 
 // findLayout reads the root's folders.
-func (f *Folder) findLayout() error {
+func (f *Folder) findLayout(ctx context.Context) error {
 	f.folders = make(map[string]bool)
+	if f.st != nil && f.cfg.Layout == Flat {
+		f.layout = Flat
+		return nil
+	}
 	allSplits := true
-	for name, err := range f.subfolders("") {
+	for name, err := range f.subfolders(ctx, "") {
 		if err != nil {
 			return err
 		}
@@ -211,7 +227,7 @@ func (f *Folder) findLayout() error {
 		return nil
 	}
 	for split := range f.folders {
-		for _, err := range f.subfolders(split + "/") {
+		for _, err := range f.subfolders(ctx, split+"/") {
 			if err != nil && !errors.Is(err, fs.ErrPermission) {
 				return err
 			}
@@ -225,7 +241,10 @@ func (f *Folder) findLayout() error {
 
 // subfolders yields the names of the folders in a folder (a path relative to the
 // root that ends in a slash, or is empty) that are listed.
-func (f *Folder) subfolders(rel string) iter.Seq2[string, error] {
+func (f *Folder) subfolders(ctx context.Context, rel string) iter.Seq2[string, error] {
+	if f.st != nil {
+		return f.subprefixes(ctx, rel)
+	}
 	return func(yield func(string, error) bool) {
 		prefix := f.root + filepath.FromSlash(rel)
 		d, err := openDir(prefix)

@@ -3,6 +3,7 @@ package folder
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"shardify/source"
 	"shardify/source/internal/pass"
+	"shardify/store"
 )
 
 // List returns the source of those files below root that names yields; [Names] and
@@ -132,17 +134,21 @@ const listBatch = 256
 // and the workers, who look at the files.
 func (f *Folder) listers() []func(*pass.Pass) {
 	todo := make(chan []pass.Item)
-	work := make([]func(*pass.Pass), 1, f.cfg.workers()+1)
+	workers := f.cfg.workers()
+	if f.st != nil {
+		workers = max(workers, 2*objectWorkers) // a request for each object
+	}
+	work := make([]func(*pass.Pass), 1, workers+1)
 	work[0] = func(p *pass.Pass) {
 		defer close(todo)
 		f.readList(p, todo)
 	}
-	for range f.cfg.workers() {
+	for range workers {
 		work = append(work, func(p *pass.Pass) {
 			for batch := range todo {
 				for i := range batch {
 					if batch[i].Err == nil && batch[i].Path != "" {
-						batch[i].Err = Stat(&batch[i].Entry)
+						batch[i].Err = f.stat(p.Context(), &batch[i].Entry)
 					}
 				}
 				if !p.Send(batch) {
@@ -164,7 +170,7 @@ func (f *Folder) readList(p *pass.Pass, todo chan<- []pass.Item) {
 			return false
 		}
 	}
-	batch := f.declare(p.Batch())
+	batch := f.declare(p.Context(), p.Batch())
 	for name, err := range f.names {
 		if err != nil {
 			send(append(batch, pass.Item{Err: err}))
@@ -186,13 +192,13 @@ func (f *Folder) readList(p *pass.Pass, todo chan<- []pass.Item) {
 }
 
 // declare declares the classes of the root's folders.
-func (f *Folder) declare(batch []pass.Item) []pass.Item {
+func (f *Folder) declare(ctx context.Context, batch []pass.Item) []pass.Item {
 	for name, hasClasses := range f.folders {
 		switch {
 		case f.layout == Classes:
 			batch = append(batch, pass.Item{Entry: source.Entry{Class: name}})
 		case f.layout == Splits && hasClasses:
-			for class, err := range f.subfolders(name + "/") {
+			for class, err := range f.subfolders(ctx, name+"/") {
 				if err != nil {
 					batch = append(batch, pass.Item{Err: fault(name, err)})
 					continue
@@ -206,7 +212,7 @@ func (f *Folder) declare(batch []pass.Item) []pass.Item {
 
 // named makes an entry of a name; an empty one if the patterns leave it out.
 func (f *Folder) named(name string) (source.Entry, error) {
-	rel, err := Relative(f.root, name)
+	rel, err := f.relative(name)
 	if err != nil {
 		return source.Entry{}, err
 	}
@@ -227,6 +233,36 @@ func (f *Folder) named(name string) (source.Entry, error) {
 		e.KeyPath = rel[key:]
 	}
 	return e, nil
+}
+
+// relative is the path within the source of a file that a list names.
+func (f *Folder) relative(name string) (string, error) {
+	if f.st == nil {
+		return Relative(f.root, name)
+	}
+	return RelativeObject(f.st, name)
+}
+
+// stat is Stat, or StatObject.
+func (f *Folder) stat(ctx context.Context, e *source.Entry) error {
+	if f.st == nil {
+		return Stat(e)
+	}
+	return StatObject(ctx, f.st, e)
+}
+
+// RelativeObject returns the name of an object in st that a list names by it, or by st's
+// URL and it; others are a *source.EntryError.
+func RelativeObject(st store.Store, name string) (string, error) {
+	rel, below := strings.CutPrefix(name, strings.TrimSuffix(st.URL(), "/")+"/")
+	if !below && strings.Contains(name, "://") {
+		return "", &source.EntryError{Path: name, Err: fmt.Errorf("does not lie in %q; name a root that holds all files", st.URL())}
+	}
+	rel = path.Clean(rel)
+	if err := store.CheckName(rel); err != nil {
+		return "", &source.EntryError{Path: name, Err: err}
+	}
+	return rel, nil
 }
 
 // Relative returns the slash-separated path, relative to root, of a file that a

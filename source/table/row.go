@@ -320,7 +320,7 @@ func (b *builder) image(r *row) (source.Entry, error) {
 		if c.kind == text {
 			name = string(c.data)
 		}
-		rel, err := folder.Relative(b.t.root, name)
+		rel, at, err := b.t.locate(name)
 		if err != nil {
 			return e, err
 		}
@@ -333,7 +333,7 @@ func (b *builder) image(r *row) (source.Entry, error) {
 			return e, fmt.Errorf("the extension of %q: %w", name, err)
 		}
 		e.Path = rel
-		e.Location = source.Location{Name: filepath.Join(b.t.root, filepath.FromSlash(rel)), Size: -1}
+		e.Location = source.Location{Name: at, Size: -1}
 	case c.kind == null || c.kind == image || len(c.data) == 0:
 		return e, errors.New("it has no path")
 	default:
@@ -355,6 +355,19 @@ func (b *builder) image(r *row) (source.Entry, error) {
 		e.Path = sample.Unescape(e.Key) + "." + e.Field
 	}
 	return e, sample.CheckKey(e.Key)
+}
+
+// locate returns the path, relative to the root, of a file that a row names, and the name
+// by which it is read.
+func (t *Table) locate(name string) (rel, at string, err error) {
+	if t.cfg.Store != nil {
+		rel, err = folder.RelativeObject(t.cfg.Store, name)
+		return rel, rel, err
+	}
+	if rel, err = folder.Relative(t.root, name); err != nil {
+		return "", "", err
+	}
+	return rel, filepath.Join(t.root, filepath.FromSlash(rel)), nil
 }
 
 // localPath returns a path that Hugging Face keeps beside an image's bytes, if it

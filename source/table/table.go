@@ -69,6 +69,7 @@ import (
 	"shardify/source"
 	"shardify/source/folder"
 	"shardify/source/internal/pass"
+	"shardify/store"
 )
 
 // Config says which columns have which part. Its zero value means those of the
@@ -76,6 +77,9 @@ import (
 type Config struct {
 	// Root is the folder that paths are relative to; by default the table's.
 	Root string `json:"root,omitempty"`
+	// Store, if it is not nil, has the files that paths name, which are objects there:
+	// the root is its URL, and Root must be empty.
+	Store store.Store `json:"-"`
 	// PathColumn, LabelColumn and SplitColumn name the columns of paths, labels
 	// and splits. None says that there is none.
 	PathColumn  string `json:"path_column,omitempty"`
@@ -105,6 +109,9 @@ func (c *Config) Validate() error {
 	if c.Workers < 0 {
 		faults = append(faults, fmt.Errorf("%d workers", c.Workers))
 	}
+	if c.Store != nil && c.Root != "" {
+		faults = append(faults, errors.New("a root and a store: the root is the store's"))
+	}
 	if c.PathColumn == None {
 		faults = append(faults, errors.New("a table needs a column of paths"))
 	}
@@ -130,6 +137,10 @@ func (c *Config) workers() int {
 	}
 	return 4 * runtime.GOMAXPROCS(0)
 }
+
+// remoteWorkers is how many objects of a store are looked at at once at least: each takes
+// a request.
+const remoteWorkers = 32
 
 // Table is a source of the samples in a table. Its methods are safe for concurrent
 // use.
@@ -255,15 +266,19 @@ const batchItems = 256
 
 func (t *Table) goroutines() []func(*pass.Pass) {
 	todo := make(chan batch)
-	work := make([]func(*pass.Pass), 1, t.cfg.workers()+1)
+	workers := t.cfg.workers()
+	if t.cfg.Store != nil {
+		workers = max(workers, remoteWorkers)
+	}
+	work := make([]func(*pass.Pass), 1, workers+1)
 	work[0] = func(p *pass.Pass) {
 		defer close(todo)
 		t.readRows(p, todo)
 	}
-	for range t.cfg.workers() {
+	for range workers {
 		work = append(work, func(p *pass.Pass) {
 			for b := range todo {
-				if !p.Send(statImages(b)) {
+				if !p.Send(t.statImages(p.Context(), b)) {
 					return
 				}
 			}
@@ -274,7 +289,7 @@ func (t *Table) goroutines() []func(*pass.Pass) {
 
 // statImages looks at the files of images. Of a row without its image, only the
 // error is left.
-func statImages(b batch) []pass.Item {
+func (t *Table) statImages(ctx context.Context, b batch) []pass.Item {
 	kept := b.items[:0]
 	for i, start := range b.starts {
 		end := len(b.items)
@@ -283,7 +298,7 @@ func statImages(b batch) []pass.Item {
 		}
 		row := b.items[start:end]
 		if first := &row[0]; first.Err == nil && first.Size < 0 {
-			if err := folder.Stat(&first.Entry); err != nil {
+			if err := t.stat(ctx, &first.Entry); err != nil {
 				row = []pass.Item{{Err: err}}
 			}
 		}
@@ -291,6 +306,17 @@ func statImages(b batch) []pass.Item {
 	}
 	return kept
 }
+
+// stat looks at a file.
+func (t *Table) stat(ctx context.Context, e *source.Entry) error {
+	if t.cfg.Store == nil {
+		return folder.Stat(e)
+	}
+	return folder.StatObject(ctx, t.cfg.Store, e)
+}
+
+// Remote says that files come over a network, so that many should be read at once.
+func (t *Table) Remote() bool { return t.cfg.Store != nil && !store.IsLocal(t.cfg.Store.URL()) }
 
 // readRows makes entries of rows.
 func (t *Table) readRows(p *pass.Pass, todo chan<- batch) {
@@ -334,6 +360,9 @@ func (t *Table) Read(ctx context.Context, loc source.Location, buf []byte) ([]by
 		return append(buf[:0], loc.Inline...), nil
 	case t.parquet != nil && loc.Name == t.path:
 		return t.parquet.read(ctx, loc, buf)
+	}
+	if t.cfg.Store != nil {
+		return folder.ReadObject(ctx, t.cfg.Store, loc, buf)
 	}
 	return folder.Read(ctx, loc, buf)
 }
