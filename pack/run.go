@@ -235,34 +235,54 @@ func restart(ctx context.Context, st store.Store, env Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	var names []string
+	p, err := openPlan(ctx, st)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil:
+		if err := errors.Join(p.alone(ctx, st), p.close()); err != nil {
+			return err
+		}
+	case !errors.Is(err, errPlan):
+		return err
+	}
+	names, err := runFiles(ctx, st)
+	if err != nil {
+		return err
+	}
+	for _, name := range append(names, planName) {
+		if err := st.Remove(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runFiles names the files that an unfinished data set has, or may have, but for its plan
+// and locks.
+func runFiles(ctx context.Context, st store.Store) (names []string, err error) {
 	p, err := openPlan(ctx, st)
 	switch {
 	case err == nil:
 		f, err := formats.Parse(p.Config.Format)
-		if err == nil {
-			err = p.alone(ctx, st)
-		}
 		if err != nil {
-			return errors.Join(err, p.close())
+			return nil, errors.Join(err, p.close())
 		}
 		for i := range p.Shards {
 			names = append(names, shardFiles(p.Shards[i].Name, f)...)
 		}
 		if err := p.close(); err != nil {
-			return err
+			return nil, err
 		}
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case errors.Is(err, errPlan):
+	case errors.Is(err, errPlan), errors.Is(err, fs.ErrNotExist):
 		// Its done records name what there is.
 		for info, err := range st.List(ctx, donePrefix) {
 			if err != nil {
-				return err
+				return nil, err
 			}
 			rec, err := readDone(ctx, st, info.Name)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if rec != nil {
 				names = append(names, rec.Shard.Name, rec.Shard.Index.Name)
@@ -272,22 +292,17 @@ func restart(ctx context.Context, st store.Store, env Env) (err error) {
 			}
 		}
 	default:
-		return err
+		return nil, err
 	}
 	for _, prefix := range []string{index.QuarantinePrefix, donePrefix} {
 		for info, err := range st.List(ctx, prefix) {
 			if err != nil {
-				return err
+				return nil, err
 			}
 			names = append(names, info.Name)
 		}
 	}
-	for _, name := range append(names, index.BadName, planName) {
-		if err := st.Remove(ctx, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return append(names, index.BadName), nil
 }
 
 // alone makes sure that nobody is writing a shard of the plan. A run that is about

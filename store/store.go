@@ -199,6 +199,28 @@ func Stat(ctx context.Context, s Store, name string) (Info, error) {
 	return o.Info(), o.Close()
 }
 
+// Unfinished is what a write that was not committed has left, or one that is under way.
+type Unfinished struct {
+	// Name is the name that the object would have; of one so long that its temporary
+	// name had to cut it, the beginning.
+	Name string
+	// ID tells several of one name apart, for Drop.
+	ID string
+	// Size is what has been written, in bytes.
+	Size int64
+	// ModTime is when something was last written.
+	ModTime time.Time
+}
+
+// Sweeper is a store that says what Sweep would remove, and removes a part of it.
+type Sweeper interface {
+	// Unfinished yields what writes of names that begin with prefix have left, also those
+	// that are under way.
+	Unfinished(ctx context.Context, prefix string) iter.Seq2[Unfinished, error]
+	// Drop removes one of them, whose write then fails. What is gone is no error.
+	Drop(ctx context.Context, u Unfinished) error
+}
+
 type sizeKey struct{}
 
 // WithSize returns a context under which Open may take the size of the object, which the

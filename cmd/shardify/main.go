@@ -8,6 +8,7 @@
 //	shardify verify DST         compare every byte with its checksum
 //	shardify extract DST DIR    back to files
 //	shardify index SHARDS       an index for shards that others made
+//	shardify gc DST             what killed runs have left
 //
 // Data goes to stdout, everything else to stderr. Every command that prints data
 // has --json.

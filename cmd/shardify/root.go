@@ -58,6 +58,7 @@ https://host/folder.
 		newVerifyCommand(),
 		newExtractCommand(),
 		newIndexCommand(),
+		newGCCommand(),
 	)
 	return root
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"shardify/internal/peers"
+	"shardify/pack"
 	"shardify/store"
 	"shardify/store/open"
 	"shardify/store/s3/s3test"
@@ -277,6 +279,91 @@ func TestS3Source(t *testing.T) {
 		err := root.ExecuteContext(context.Background())
 		if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || strings.Contains(out.String()+err.Error(), "SECRET") {
 			t.Errorf("%q: %v", c.args[1], err)
+		}
+	}
+}
+
+// What a packer that was killed in the middle of an upload has left, gc finds, and
+// removes when nobody can be at work any more; and the same command finishes the rest.
+func TestS3GC(t *testing.T) {
+	src := imagenet(t)
+	server := s3test.Start(t)
+	let := make(chan struct{})
+	var parts atomic.Int64
+	front := server.Front(t, func(r s3test.Request) s3test.Fault {
+		if strings.Contains(r.Query, "partNumber") && parts.Add(1) > 1 {
+			<-let // it never ends
+		}
+		return s3test.Fault{}
+	})
+	defer close(let)
+	remote := "s3://" + s3test.Bucket + "/set"
+	args := []string{"pack", src, remote, "--shards", "1"}
+	cmd := exec.Command("shardify", args...)
+	cmd.Env = append(append(os.Environ(), server.Environment(front.URL)...), "SHARDIFY_S3_LEASE=2s")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wait := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
+		}
+	}
+	// The first part is on the server's disk, the second on its way.
+	wait("no part has come", func() bool { return parts.Load() > 1 && len(leftovers(t, server)) > 0 })
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	server.Setenv(t, server.Endpoint)
+	gc := func(more ...string) (string, error) {
+		var out bytes.Buffer
+		root := newRootCommand()
+		root.SetArgs(append([]string{"gc", remote, "--json"}, more...))
+		root.SetOut(&out)
+		root.SetErr(&out)
+		err := root.ExecuteContext(context.Background())
+		if strings.Contains(out.String()+fmt.Sprint(err), server.Secret) {
+			t.Error("gc shows the secret key")
+		}
+		return out.String(), err
+	}
+	if out, err := gc(); err != nil || !strings.Contains(out, `"found":0`) || strings.Contains(out, `"young":0`) {
+		t.Errorf("of what is young gc says %s, %v", out, err)
+	}
+	out, err := gc("--older-than", "0s")
+	if err != nil || !strings.Contains(out, `"kind":"unfinished write","name":"train-000000.tar","bytes":8388608`) || !strings.Contains(out, `"needs":"unfinished"`) {
+		t.Errorf("gc says %s, %v", out, err)
+	}
+	if len(leftovers(t, server)) == 0 {
+		t.Error("gc without --delete has removed the upload")
+	}
+	// The lock of the killed run ends with its lease.
+	wait("its lock does not end", func() bool {
+		out, err = gc("--older-than", "0s", "--delete")
+		return !errors.Is(err, store.ErrLocked)
+	})
+	if err != nil || strings.Contains(out, `"removed":0`) {
+		t.Errorf("gc --delete says %s, %v", out, err)
+	}
+	if left := leftovers(t, server); len(left) > 0 {
+		t.Errorf("gc has left %q", left)
+	}
+	do(t, args...)
+	do(t, "verify", remote)
+	if out, err := gc("--older-than", "0s"); err != nil || !strings.Contains(out, `"found":0`) || !strings.Contains(out, `"kept":0`) {
+		t.Errorf("of the finished data set gc says %s, %v", out, err)
+	}
+	for _, dst := range []string{"s3://" + s3test.Bucket + "/nothing", t.TempDir()} {
+		root := newRootCommand()
+		root.SetArgs([]string{"gc", dst})
+		root.SetOut(new(bytes.Buffer))
+		root.SetErr(new(bytes.Buffer))
+		if err := root.ExecuteContext(context.Background()); !errors.Is(err, pack.ErrForeign) {
+			t.Errorf("gc of nothing: %v", err)
 		}
 	}
 }

@@ -302,6 +302,47 @@ func (s *Store) Sweep(ctx context.Context, prefix string) error {
 	return nil
 }
 
+// Unfinished yields the temporary files of objects whose names begin with prefix.
+func (s *Store) Unfinished(ctx context.Context, prefix string) iter.Seq2[store.Unfinished, error] {
+	return func(yield func(store.Unfinished, error) bool) {
+		for e, err := range s.entries(ctx, "list unfinished writes", prefix) {
+			if err != nil {
+				yield(store.Unfinished{}, err)
+				return
+			}
+			if !e.temp {
+				continue
+			}
+			info, err := e.d.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			} else if err != nil {
+				yield(store.Unfinished{}, fault("list unfinished writes", s.at(e.folder+e.d.Name()), err))
+				return
+			}
+			if !yield(store.Unfinished{Name: e.folder + e.base, ID: e.d.Name(), Size: info.Size(), ModTime: info.ModTime()}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Drop removes a temporary file that Unfinished has yielded.
+func (s *Store) Drop(ctx context.Context, u store.Unfinished) error {
+	if _, err := s.path(ctx, "drop", u.Name); err != nil {
+		return err
+	}
+	base, temp := objectOf(u.ID)
+	if !temp || strings.Contains(u.ID, "/") || base != u.Name[strings.LastIndexByte(u.Name, '/')+1:] {
+		return fmt.Errorf("drop %s: %w: %q is no unfinished write of it", s.at(u.Name), fs.ErrInvalid, u.ID)
+	}
+	name := u.Name[:strings.LastIndexByte(u.Name, '/')+1] + u.ID
+	if err := os.Remove(s.at(name)); err != nil && !missing(err) {
+		return fault("drop", s.at(name), err)
+	}
+	return s.prune(name)
+}
+
 // entry is an object or the temporary file of one.
 type entry struct {
 	folder string // name of its folder, with the slash; "" for the store's

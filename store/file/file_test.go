@@ -451,3 +451,60 @@ func TestLockOutlivesCollector(t *testing.T) {
 		t.Errorf("after collecting: %v", err)
 	}
 }
+
+// What unfinished writes leave is told by name, and dropped one by one.
+func TestUnfinished(t *testing.T) {
+	dir := t.TempDir()
+	s := New(dir)
+	left := map[string]store.Writer{}
+	for _, name := range []string{"a", "d/b", "d/c"} {
+		w, err := s.Create(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(name)); err != nil {
+			t.Fatal(err)
+		}
+		left[name] = w
+	}
+	unfinished := func(prefix string) map[string]store.Unfinished {
+		all := map[string]store.Unfinished{}
+		for u, err := range s.Unfinished(t.Context(), prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u.Size != int64(len(u.Name)) || time.Since(u.ModTime).Abs() > time.Minute {
+				t.Errorf("%+v", u)
+			}
+			all[u.Name] = u
+		}
+		return all
+	}
+	all := unfinished("")
+	if len(all) != 3 || len(unfinished("d/")) != 2 || len(unfinished("x")) != 0 || len(unfinished("../")) != 0 {
+		t.Fatalf("unfinished are %v", all)
+	}
+	for range 2 {
+		if err := s.Drop(t.Context(), all["d/b"]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := left["d/b"].Commit(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Commit after Drop: %v", err)
+	}
+	if err := left["d/c"].Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// Drop removes nothing else.
+	for _, u := range []store.Unfinished{{Name: "d/c", ID: "c"}, {Name: "d/c", ID: ".tmp-c"}, {Name: "d/c", ID: all["a"].ID}, {Name: "../d/c", ID: all["a"].ID}, {Name: "d/c", ID: "../" + all["a"].ID}} {
+		if err := s.Drop(t.Context(), u); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("Drop(%+v): %v", u, err)
+		}
+	}
+	if err := left["a"].Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if all := unfinished(""); len(all) != 0 {
+		t.Errorf("left are %v", all)
+	}
+}

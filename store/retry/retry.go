@@ -589,6 +589,23 @@ func (s *Store) Stat(ctx context.Context, name string) (store.Info, error) {
 	}
 }
 
+// Unfinished is the inner store's, without retries, and nothing where that is no
+// store.Sweeper.
+func (s *Store) Unfinished(ctx context.Context, prefix string) iter.Seq2[store.Unfinished, error] {
+	if inner, ok := s.Store.(store.Sweeper); ok {
+		return inner.Unfinished(ctx, prefix)
+	}
+	return func(func(store.Unfinished, error) bool) {}
+}
+
+// Drop is the inner store's, without retries.
+func (s *Store) Drop(ctx context.Context, u store.Unfinished) error {
+	if inner, ok := s.Store.(store.Sweeper); ok {
+		return inner.Drop(ctx, u)
+	}
+	return fmt.Errorf("drop %s/%s: %w", s.URL(), u.Name, errors.ErrUnsupported)
+}
+
 // List yields objects. A pass that fails goes on behind the last name that it has
 // yielded; where the inner store is no store.Lister, it is begun again, and what was
 // yielded is left out.

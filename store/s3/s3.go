@@ -479,31 +479,106 @@ func (s *Store) Sweep(ctx context.Context, prefix string) error {
 		}
 	}
 	s.mu.Unlock()
-	in := awss3.ListMultipartUploadsInput{Bucket: &s.bucket, Prefix: s.key(prefix), RequestPayer: s.payer()}
+	for u, err := range s.uploads(ctx, "sweep", prefix) {
+		if err != nil {
+			return err
+		}
+		if err := s.abort(ctx, u.Name, u.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// uploads yields the uploads of names that begin with prefix, whose Size is not known, and
+// whose ModTime is that of their beginning.
+func (s *Store) uploads(ctx context.Context, op, prefix string) iter.Seq2[store.Unfinished, error] {
+	return func(yield func(store.Unfinished, error) bool) {
+		in := awss3.ListMultipartUploadsInput{Bucket: &s.bucket, Prefix: s.key(prefix), RequestPayer: s.payer()}
+		for {
+			var out *awss3.ListMultipartUploadsOutput
+			err := s.do(ctx, op, prefix, func() (err error) {
+				out, err = s.client.ListMultipartUploads(ctx, &in, s.limited)
+				return err
+			})
+			if err != nil {
+				yield(store.Unfinished{}, err)
+				return
+			}
+			for i := range out.Uploads {
+				u := &out.Uploads[i]
+				name, ok := strings.CutPrefix(aws.ToString(u.Key), s.root)
+				if !ok || !strings.HasPrefix(name, prefix) {
+					continue
+				}
+				if !yield(store.Unfinished{Name: name, ID: aws.ToString(u.UploadId), ModTime: aws.ToTime(u.Initiated)}, nil) {
+					return
+				}
+			}
+			if !aws.ToBool(out.IsTruncated) {
+				return
+			}
+			in.KeyMarker, in.UploadIdMarker = out.NextKeyMarker, out.NextUploadIdMarker
+		}
+	}
+}
+
+// Unfinished yields the uploads in the bucket, with the size and the time of their parts.
+func (s *Store) Unfinished(ctx context.Context, prefix string) iter.Seq2[store.Unfinished, error] {
+	const op = "list uploads"
+	return func(yield func(store.Unfinished, error) bool) {
+		if err := ctx.Err(); err != nil {
+			yield(store.Unfinished{}, fmt.Errorf("%s %s: %w", op, s.path(prefix), err))
+			return
+		}
+		if !possible(prefix) {
+			return
+		}
+		for u, err := range s.uploads(ctx, op, prefix) {
+			if err == nil {
+				err = s.measure(ctx, op, &u)
+			}
+			if errors.Is(err, fs.ErrNotExist) && codeOf(err) != "NoSuchBucket" {
+				continue // it ended meanwhile
+			}
+			if !yield(u, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// measure adds up an upload's parts.
+func (s *Store) measure(ctx context.Context, op string, u *store.Unfinished) error {
+	in := awss3.ListPartsInput{Bucket: &s.bucket, Key: s.key(u.Name), UploadId: &u.ID, RequestPayer: s.payer()}
 	for {
-		var out *awss3.ListMultipartUploadsOutput
-		err := s.do(ctx, "sweep", prefix, func() (err error) {
-			out, err = s.client.ListMultipartUploads(ctx, &in, s.limited)
+		var out *awss3.ListPartsOutput
+		err := s.do(ctx, op, u.Name, func() (err error) {
+			out, err = s.client.ListParts(ctx, &in, s.limited)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		for i := range out.Uploads {
-			u := &out.Uploads[i]
-			name, ok := strings.CutPrefix(aws.ToString(u.Key), s.root)
-			if !ok || !strings.HasPrefix(name, prefix) {
-				continue
-			}
-			if err := s.abort(ctx, name, aws.ToString(u.UploadId)); err != nil {
-				return err
+		for i := range out.Parts {
+			u.Size += aws.ToInt64(out.Parts[i].Size)
+			if at := aws.ToTime(out.Parts[i].LastModified); at.After(u.ModTime) {
+				u.ModTime = at
 			}
 		}
 		if !aws.ToBool(out.IsTruncated) {
 			return nil
 		}
-		in.KeyMarker, in.UploadIdMarker = out.NextKeyMarker, out.NextUploadIdMarker
+		in.PartNumberMarker = out.NextPartNumberMarker
 	}
+}
+
+// Drop aborts an upload that Unfinished has yielded.
+func (s *Store) Drop(ctx context.Context, u store.Unfinished) error {
+	if err := s.check(ctx, "drop", u.Name); err != nil {
+		return err
+	}
+	return s.abort(ctx, u.Name, u.ID)
 }
 
 // abort ends an upload; one that is not there is no error.

@@ -49,6 +49,8 @@ type writer struct {
 	mu   sync.Mutex
 	sent []types.CompletedPart
 	err  error // the first of a part, or of Write
+	// cutOff: the sending of a part was broken off.
+	cutOff bool
 }
 
 // Create starts the object called name. Parts are sent under ctx.
@@ -219,6 +221,9 @@ func (w *writer) send() error {
 		})
 		if err != nil {
 			w.fail(err)
+			w.mu.Lock()
+			w.cutOff = w.cutOff || w.ctx.Err() != nil
+			w.mu.Unlock()
 			return
 		}
 		w.mu.Lock()
@@ -363,7 +368,20 @@ func (w *writer) drop() error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), cleanup)
 	defer cancel()
-	return w.s.abort(ctx, w.name, w.id)
+	err := w.s.abort(ctx, w.name, w.id)
+	if !w.cutOff {
+		return err
+	}
+	// The server may still be at work on a part whose sending was broken off, and keep it
+	// although the upload has been aborted meanwhile: S3 says to abort again.
+	for _, pause := range []time.Duration{50, 100, 200, 400} {
+		select {
+		case <-time.After(pause * time.Millisecond):
+			err = w.s.abort(ctx, w.name, w.id)
+		case <-ctx.Done():
+		}
+	}
+	return err
 }
 
 // free gives back the memory of what was not sent.
