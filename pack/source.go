@@ -168,6 +168,9 @@ func (s Source) open(ctx context.Context, env Env) (out sources, err error) {
 		if err != nil {
 			return out, err
 		}
+		if is && isURL(path) {
+			return out, fmt.Errorf("source %s: %w: it has shards, and shards are packed again from a folder of this machine: copy them there (aws s3 sync), or give the prefix of images", path, errors.ErrUnsupported)
+		}
 		if is {
 			shards = append(shards, path)
 			continue

@@ -268,6 +268,7 @@ func TestS3Source(t *testing.T) {
 		says string
 	}{
 		{[]string{"pack", "s3://" + s3test.Bucket + "/nothing", filepath.Join(work, "x")}, fs.ErrNotExist, "check the bucket and the prefix"},
+		{[]string{"pack", "s3://" + s3test.Bucket + "/prefix", filepath.Join(work, "x")}, errors.ErrUnsupported, "it has shards"},
 		{[]string{"pack", "s3://no-such-bucket/x", filepath.Join(work, "x")}, fs.ErrNotExist, "no bucket"},
 		{[]string{"pack", "https://user:SECRET@127.0.0.1:1/x", filepath.Join(work, "x")}, nil, "127.0.0.1:1/x"},
 	} {

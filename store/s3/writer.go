@@ -374,9 +374,9 @@ func (w *writer) drop() error {
 	}
 	// The server may still be at work on a part whose sending was broken off, and keep it
 	// although the upload has been aborted meanwhile: S3 says to abort again.
-	for _, pause := range []time.Duration{50, 100, 200, 400} {
+	for pause := 50 * time.Millisecond; pause < time.Second; pause *= 2 {
 		select {
-		case <-time.After(pause * time.Millisecond):
+		case <-time.After(pause):
 			err = w.s.abort(ctx, w.name, w.id)
 		case <-ctx.Done():
 		}
