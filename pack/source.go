@@ -252,12 +252,12 @@ func isShardsURL(ctx context.Context, url string) (bool, error) {
 	if stream.IsHTTP(url) {
 		return false, fmt.Errorf("source %s: %w: a web server does not say which files it has; name them with --files-from or --table, or copy them", stream.Title(url), errors.ErrUnsupported)
 	}
-	if _, err := formats.OfFile(url); err == nil {
-		return true, nil
-	}
 	st, err := openStore(ctx, url)
 	if err != nil {
 		return false, err
+	}
+	if _, err := formats.OfFile(url); err == nil {
+		return true, nil
 	}
 	switch _, err := store.Stat(ctx, st, index.ManifestName); {
 	case err == nil:

@@ -19,7 +19,7 @@ func TestDocsNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(append(files, stores...), "../tools/shuffling/main_test.go", "../imaging/hostile_test.go", "../cmd/shardify/s3_test.go", "../cmd/shardify/http_test.go", "../source/folder/objects_test.go", "../pack/gc_test.go") {
+	for _, name := range append(append(files, stores...), "../tools/shuffling/main_test.go", "../imaging/hostile_test.go", "../cmd/shardify/s3_test.go", "../cmd/shardify/http_test.go", "../source/folder/objects_test.go", "../pack/gc_test.go", "../cmd/shardify/strangers_test.go") {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
