@@ -34,7 +34,8 @@ const maxSide = 65535
 // them as they are.
 //
 // It is about the image of each sample (sample.Image), never about masks or other images
-// beside it. What an image becomes is a function of its bytes and of Convert; one that
+// beside it; and where a sample has such, its image is not scaled, as they are in the same
+// pixels. What an image becomes is a function of its bytes and of Convert; one that
 // need not change keeps its bytes. docs/convert.md says more.
 type Convert struct {
 	// MaxSide scales images down so that their longer side is no longer than that, MinSide
@@ -156,6 +157,9 @@ type Conversions struct {
 	To        int64 `json:"to_bytes"`
 	// Alpha is how many of these had an alpha channel, which is dropped.
 	Alpha int64 `json:"alpha"`
+	// Fixed is how many images were not scaled, though larger than MaxSide and MinSide say,
+	// since their samples have masks or other images that would not fit any more.
+	Fixed int64 `json:"fixed"`
 	// Kept is how many kept their bytes. Large is how many of these are larger than MaxSide
 	// and MinSide say, since they are no JPEGs, or cannot be converted; Other how many cannot be: they are of a kind
 	// that is not decoded, or have more than 8 bits a sample, or the sample has a field of
@@ -173,6 +177,7 @@ func (c *Conversions) add(o *Conversions) {
 	c.From += o.From
 	c.To += o.To
 	c.Alpha += o.Alpha
+	c.Fixed += o.Fixed
 	c.Kept += o.Kept
 	c.Large += o.Large
 	c.Other += o.Other
@@ -196,12 +201,16 @@ type intent struct {
 	width, height int // of the result
 	channels      int // 3 or 1
 	large, other  bool
+	fixed         bool
 }
 
-// intend decides what becomes of an image by its header.
-func (c *Convert) intend(info imaging.Info) intent {
+// intend decides what becomes of an image by its header. A fixed one is not scaled.
+func (c *Convert) intend(info imaging.Info, fixed bool) intent {
 	it := intent{info: info, channels: 3}
 	it.width, it.height = c.scaled(info.Width, info.Height)
+	if fixed && (it.width != info.Width || it.height != info.Height) {
+		it.fixed, it.width, it.height = true, info.Width, info.Height
+	}
 	if info.Colorspace == imaging.Gray {
 		it.channels = 1
 	}
@@ -458,6 +467,17 @@ func (it *intent) keep() {
 	it.large = it.width != it.info.Width || it.height != it.info.Height
 }
 
+// fixed says that a sample's image must keep its dimensions: there are others of the same
+// pixels, such as masks.
+func fixed[F any](fields []F, image int, name func(F) string) bool {
+	for i, f := range fields {
+		if i != image && sample.IsImage(name(f)) {
+			return true
+		}
+	}
+	return false
+}
+
 // fieldOf is what the field of an image is called when it is converted.
 func (it *intent) fieldOf(name string) string {
 	switch {
@@ -483,6 +503,9 @@ func pathOf(path, field string) string {
 
 // count counts an image: what was meant for it, and the sizes before and after.
 func (c *Conversions) count(it *intent, from, to int) {
+	if it.fixed {
+		c.Fixed++
+	}
 	if it.action == actKeep {
 		c.Kept++
 		if it.large {

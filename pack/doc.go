@@ -11,7 +11,7 @@
 //	Commit  when all shards are done, write the manifest
 //
 // The plan is a function of the source and the [Config] alone, and a shard of the
-// plan and the files, so the bytes are the same for any number of workers, machines
+// plan and the files: also where images are converted ([Convert]), each by itself. So the bytes are the same for any number of workers, machines
 // and interruptions.
 //
 // # An unfinished data set
@@ -40,5 +40,5 @@
 // # Bounds
 //
 // Planning sorts outside memory, in half of [Env].Memory; packing holds
-// [Env].Memory bytes of samples at once. Neither grows with the number of files.
+// [Env].Memory bytes of samples at once, half of it what conversions take. Neither grows with the number of files.
 package pack

@@ -36,6 +36,7 @@ const (
 type pick struct {
 	hash  uint64
 	field source.FieldEntry
+	fixed bool
 }
 
 // picks are the images with the lowest hashes of those that were offered.
@@ -45,7 +46,7 @@ type picks struct {
 }
 
 // offer offers an image.
-func (p *picks) offer(hash uint64, f *source.FieldEntry) {
+func (p *picks) offer(hash uint64, f *source.FieldEntry, fixed bool) {
 	p.offered++
 	if len(p.list) == estimateImages && hash >= p.list[len(p.list)-1].hash {
 		return
@@ -56,7 +57,7 @@ func (p *picks) offer(hash uint64, f *source.FieldEntry) {
 	if len(p.list) == estimateImages {
 		p.list = p.list[:len(p.list)-1]
 	}
-	p.list = slices.Insert(p.list, at, pick{hash, *f})
+	p.list = slices.Insert(p.list, at, pick{hash, *f, fixed})
 	p.list[at].field.Inline = bytes.Clone(f.Inline)
 }
 
@@ -147,7 +148,7 @@ func (p *pick) measure(ctx context.Context, src sources, conv *converter, files,
 	if err != nil {
 		return -1, nil
 	}
-	it := conv.cfg.intend(info)
+	it := conv.cfg.intend(info, p.fixed)
 	if it.action == actKeep {
 		return int64(len(data)), nil
 	}

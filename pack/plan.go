@@ -363,14 +363,15 @@ func (p *planner) group(ctx context.Context, in, out *sorter) error {
 		total.classes[label]++
 		image, kind := int64(0), 0
 		if p.cfg.Convert.any() {
-			if at := sample.Image(g.Fields, func(f source.FieldEntry) string { return f.Name }); at >= 0 {
+			name := func(f source.FieldEntry) string { return f.Name }
+			if at := sample.Image(g.Fields, name); at >= 0 {
 				f := &g.Fields[at]
 				image, kind = f.Size, p.kindOf(f.Name)
 				for len(total.images) <= kind {
 					total.images = append(total.images, 0)
 				}
 				total.images[kind] += image
-				p.picks.offer(p.hash(g.Key), f)
+				p.picks.offer(p.hash(g.Key), f, fixed(g.Fields, at, name))
 			}
 		}
 

@@ -460,7 +460,7 @@ func (p *packer) intend(j *job) {
 	}
 	j.describe(info)
 	j.orient, j.before = info.Orientation, len(f.Data)
-	j.intent = p.plan.Config.Convert.intend(info)
+	j.intent = p.plan.Config.Convert.intend(info, fixed(j.sample.Fields, at, func(f sample.Field) string { return f.Name }))
 	if name := j.intent.fieldOf(f.Name); name != f.Name {
 		if _, taken := j.sample.Field(name); taken {
 			j.intent.keep()

@@ -234,7 +234,7 @@ func runPack(ctx context.Context, o *packOptions, dst string, s streams) error {
 		if err != nil {
 			return ui.failed(packHint(err))
 		}
-		return printReport(s, report, st, o.json)
+		return printReport(s, report, st, o)
 	}
 	stop := make(chan struct{})
 	o.env.Stop = stop
@@ -451,7 +451,7 @@ func (u *packUI) result(r *pack.Result, st store.Store) error {
 	}
 	rate := float64(packed) / max(time.Since(u.began).Seconds(), 1e-9)
 	fmt.Fprintf(u.s.err, "%-8s %s in %s  %s/s%s\n", "pack", bytesText(packed), time.Since(u.began).Round(10*time.Millisecond), bytesText(int64(rate)), found)
-	printImages(u.s.err, "convert", &r.Images)
+	printImages(u.s.err, &r.Images, u.o.config.Convert.Store)
 	text := splitsText(r.Manifest)
 	if r.Bad > 0 {
 		word := map[string]string{pack.OnBadSkip: "skipped"}[u.o.config.OnBad]
@@ -468,7 +468,7 @@ func (u *packUI) result(r *pack.Result, st store.Store) error {
 }
 
 // printImages says what became of the images.
-func printImages(w io.Writer, head string, c *pack.Conversions) {
+func printImages(w io.Writer, c *pack.Conversions, store string) {
 	if *c == (pack.Conversions{}) {
 		return
 	}
@@ -491,12 +491,19 @@ func printImages(w io.Writer, head string, c *pack.Conversions) {
 	if c.Kept > 0 {
 		text += fmt.Sprintf("; %s kept as they are", humanize.Comma(c.Kept))
 	}
-	fmt.Fprintf(w, "%-8s %s\n", head, text)
+	fmt.Fprintf(w, "%-8s %s\n", "convert", text)
 	if c.Other > 0 {
-		fmt.Fprintf(w, "%-8s %s cannot be converted (16 bits, a kind that is not decoded, or damaged) and stay as they are\n", "", count(c.Other, "image", "images"))
+		fmt.Fprintf(w, "%-8s %s of these cannot be converted: 16 bits, a kind that is not decoded, or damaged\n", "", humanize.Comma(c.Other))
+	}
+	if c.Fixed > 0 {
+		fmt.Fprintf(w, "%-8s %s not scaled: their samples have masks or other images, which would not fit any more\n", "", count(c.Fixed, "image", "images"))
 	}
 	if c.Large > 0 {
-		fmt.Fprintf(w, "%-8s %s stay larger than asked for; --store jpeg converts other formats than JPEG, too\n", "", count(c.Large, "image", "images"))
+		hint := ""
+		if store == "" {
+			hint = "; --store jpeg scales other formats than JPEG, too"
+		}
+		fmt.Fprintf(w, "%-8s %s of these larger than asked for%s\n", "", humanize.Comma(c.Large), hint)
 	}
 }
 
@@ -522,9 +529,9 @@ func classesText(m *index.Manifest) string {
 }
 
 // printReport prints what a dry run has found.
-func printReport(s streams, r *pack.Report, st store.Store, asJSON bool) error {
+func printReport(s streams, r *pack.Report, st store.Store, o *packOptions) error {
 	w := bufio.NewWriter(s.out)
-	if asJSON {
+	if o.json {
 		if err := printJSON(w, r); err != nil {
 			return err
 		}
@@ -552,7 +559,7 @@ func printReport(s streams, r *pack.Report, st store.Store, asJSON bool) error {
 		fmt.Fprintf(w, "image    %-12s %s\n", f.Name, humanize.Comma(f.Samples))
 	}
 	if r.Images != nil {
-		printImages(w, "convert", r.Images)
+		printImages(w, r.Images, o.config.Convert.Store)
 	}
 	printHistogram(w, "bytes of an image", &r.ImageBytes, bytesText)
 	printHistogram(w, "width", &r.Width, humanize.Comma)

@@ -167,6 +167,92 @@ func TestPhotographs(t *testing.T) {
 	}
 }
 
+// decodedByWebdataset prints the digest of the pixels of every image that
+// webdataset decodes with Pillow.
+const decodedByWebdataset = `
+import hashlib, json, sys
+import webdataset as wds
+out = {}
+for s in wds.WebDataset(sys.argv[1:], shardshuffle=False, handler=wds.reraise_exception).decode("pil"):
+    i = s["pnm"]
+    assert i.mode == "RGB"
+    out[s["__key__"]] = hashlib.sha256(i.tobytes()).hexdigest()
+json.dump(out, sys.stdout)
+`
+
+// pixelsByPillow prints the same of files, scaled to a longer side where one is given.
+const pixelsByPillow = `
+import hashlib, json, os, sys
+from PIL import Image
+out = {}
+for name in sys.stdin.read().split("\0"):
+    i = Image.open(os.path.join(sys.argv[1], name))
+    i = i if i.mode == "L" else i.convert("RGB")
+    w, h = i.size
+    side = max(w, h)
+    if len(sys.argv) > 2 and side > int(sys.argv[2]):
+        to = int(sys.argv[2])
+        i = i.resize(((2 * w * to + side) // (2 * side), (2 * h * to + side) // (2 * side)), Image.LANCZOS)
+    out[os.path.splitext(name)[0]] = hashlib.sha256(i.convert("RGB").tobytes()).hexdigest()
+json.dump(out, sys.stdout)
+`
+
+// Photographs whose pixels are stored as they are show strangers what Pillow sees in the
+// files: webdataset, which knows the field's name, and Pillow, which opens what tar unpacks.
+func TestPhotographsRaw(t *testing.T) {
+	photos, python := peers.Photographs(t), peers.Python(t)
+	list, err := os.ReadDir(photos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	src := t.TempDir()
+	for i, e := range list {
+		if i%2 == 0 {
+			names = append(names, e.Name())
+			if err := os.Symlink(filepath.Join(photos, e.Name()), filepath.Join(src, e.Name())); err != nil {
+				t.Skipf("SKIPPED LOUDLY: no links here: %v", err)
+			}
+		}
+	}
+	digests := func(stdin, script string, args ...string) map[string]string {
+		t.Helper()
+		cmd := exec.Command(python, append([]string{"-c", script}, args...)...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v\n%s", err, stderr.String())
+		}
+		var out map[string]string
+		if err := json.Unmarshal(stdout.Bytes(), &out); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for _, sides := range [][]string{nil, {"200"}} {
+		dst := filepath.Join(t.TempDir(), "raw")
+		args := []string{"pack", src, dst, "--store", "raw", "--shard-size", "20MB"}
+		if sides != nil {
+			args = append(args, "--max-side", sides[0])
+		}
+		do(t, args...)
+		do(t, "verify", dst)
+		want := digests(strings.Join(names, "\x00"), pixelsByPillow, append([]string{src}, sides...)...)
+		shards, err := filepath.Glob(filepath.Join(dst, "*.tar"))
+		if err != nil || len(shards) == 0 {
+			t.Fatal(shards, err)
+		}
+		sameFiles(t, "webdataset", digests("", decodedByWebdataset, shards...), want)
+		back := filepath.Join(t.TempDir(), "back")
+		do(t, "extract", dst, back)
+		var raw []string
+		for name := range files(t, back) {
+			raw = append(raw, name)
+		}
+		sameFiles(t, "Pillow", digests(strings.Join(raw, "\x00"), pixelsByPillow, back), want)
+	}
+}
+
 func sameFiles(t *testing.T, what string, got, want map[string]string) {
 	t.Helper()
 	for name, sum := range want {
