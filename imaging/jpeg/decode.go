@@ -53,7 +53,9 @@ const (
 	Keep
 	// AsPillow is what Pillow does by default: a file whose image data end early is
 	// refused, and so is one in which libjpeg gives up at what follows them; of other
-	// damage the pixels that libjpeg would show are made, and no error.
+	// damage the pixels that libjpeg would show are made, and no error. (A file that
+	// lacks its end marker and nothing else is refused: Pillow shows a few of these,
+	// if libjpeg happened not to read ahead.)
 	AsPillow
 )
 
@@ -158,7 +160,7 @@ type Job struct {
 	Gap Gap
 	Options
 
-	// One of these takes the pixels. Image takes RGB; it gets the region's
+	// One of these takes the pixels. Image takes three channels; it gets the region's
 	// dimensions, in the memory it has where that is enough. Target is a place in
 	// a batch, for one channel or three.
 	Image  *raster.Image

@@ -199,3 +199,24 @@ func TestBombs(t *testing.T) {
 		}
 	}
 }
+
+// Damaged files show what Pillow shows of them, and what it did when they were made.
+func TestDamagedGolden(t *testing.T) {
+	files := archive(t, "damaged.zip")
+	var d Decoder
+	n := 0
+	for line := range strings.Lines(string(files["sums"])) {
+		n++
+		words := strings.Split(strings.TrimSpace(line), "|")
+		byDefault, truncated, damage := judge(t, &d, files[words[0]])
+		if damage != nil && strings.Contains(damage.Error(), insideSegment) { // see Equality
+			truncated = words[2]
+		}
+		if byDefault != words[1] || truncated != words[2] {
+			t.Errorf("%s: AsPillow %s, Keep %s (%v); want %s, %s", words[0], byDefault, truncated, damage, words[1], words[2])
+		}
+	}
+	if n != len(files)-1 || n < 60 {
+		t.Errorf("%d lines about %d files", n, len(files)-1)
+	}
+}
