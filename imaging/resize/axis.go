@@ -75,45 +75,24 @@ func (a *axis) set(key axisKey) {
 		if n <= 0 { // only where rounding takes the centre to the very end
 			first, n = key.source-1, 1
 		}
-		sum := 0.0
-		exact := a.exact[:n]
-		if key.filter == Bilinear {
-			for j := range exact {
-				w := max(1-math.Abs(float64((float64(j+first)-center+0.5)*step)), 0)
-				exact[j] = w
-				sum += w
-			}
-		} else {
-			for j := range exact {
-				w := f.weight((float64(j+first) - center + 0.5) * step)
-				exact[j] = w
-				sum += w
-			}
-		}
 		at := i
 		if key.reversed {
 			at = key.n - 1 - i
 		}
-		weights := a.weights[at*a.stride:][:n]
-		from, to := n-1, 1
-		for j, w := range exact {
-			if sum != 0 {
-				w /= sum
-			}
-			w = float64(w * (1 << precision))
-			if w < 0 {
-				w -= 0.5
-			} else {
-				w += 0.5
-			}
-			v := int32(w)
-			weights[j] = v
-			if v != 0 {
-				from, to = min(from, j), j+1
-			}
-			a.large = a.large || v > most || v < -most
+		weights, exact := a.weights[at*a.stride:][:n], a.exact[:n]
+		if key.filter == Bilinear {
+			bilinearWeights(weights, exact, first, center, step)
+		} else {
+			a.filterWeights(weights, exact, f.weight, first, center, step)
 		}
-		if from >= to { // all are nought
+		from, to := 0, n
+		for from < n-1 && weights[from] == 0 {
+			from++
+		}
+		for to > from+1 && weights[to-1] == 0 {
+			to--
+		}
+		if from == n-1 && weights[from] == 0 { // all are nought
 			from, to = 0, 1
 		}
 		if from > 0 {
@@ -135,6 +114,52 @@ func (a *axis) set(key axisKey) {
 		a.prepareColumns()
 	} else {
 		a.prepareRows()
+	}
+}
+
+// filterWeights makes the weights of one sample; exact has room for them before they
+// are rounded.
+func (a *axis) filterWeights(weights []int32, exact []float64, weight func(float64) float64, first int, center, step float64) {
+	sum := 0.0
+	for j := range exact {
+		w := weight((float64(j+first) - center + 0.5) * step)
+		exact[j] = w
+		sum += w
+	}
+	for j, w := range exact {
+		if sum != 0 {
+			w /= sum
+		}
+		w = float64(w * (1 << precision))
+		if w < 0 {
+			w -= 0.5
+		} else {
+			w += 0.5
+		}
+		v := int32(w)
+		weights[j] = v
+		a.large = a.large || v > most || v < -most
+	}
+}
+
+// bilinearWeights does the same for the filter that most use, whose weights are
+// neither negative nor large.
+func bilinearWeights(weights []int32, exact []float64, first int, center, step float64) {
+	sum := 0.0
+	for j := range exact {
+		w := 1 - math.Abs(float64((float64(j+first)-center+0.5)*step))
+		if w < 0 {
+			w = 0
+		}
+		exact[j] = w
+		sum += w
+	}
+	if sum == 0 {
+		sum = 1
+	}
+	weights = weights[:len(exact)]
+	for j, w := range exact {
+		weights[j] = int32(float64(w/sum*(1<<precision)) + 0.5)
 	}
 }
 
@@ -317,10 +342,8 @@ func (a *axis) prepareAVX512() bool {
 		t := a.table[b*size:][:size]
 		for j := range min(16, n-16*b) {
 			i := 16*b + j
-			d := uint8(int(a.first[i]) - base)
-			for k := range uint8(4) {
-				t[4*j+int(k)] = d + k
-			}
+			d := int(a.first[i]) - base
+			binary.LittleEndian.PutUint32(t[4*j:], 0x03020100+0x01010101*uint32(d)) // d, d+1, d+2, d+3
 			for k, w := range a.row(i) {
 				q := t[64+192*(k/4)+4*j+k%4:]
 				q[0], q[64], q[128] = digits(w)
