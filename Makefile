@@ -38,7 +38,7 @@ RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./
 
 # Where there is assembly: these rooms are tested without it, too, as they run on every
 # other platform.
-GENERIC := ./imaging/jpeg/... ./imaging/resize ./imaging/augment
+GENERIC := ./imaging/jpeg/... ./imaging/resize ./imaging/augment ./imaging/tensor
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test generic race bench bench-pack bench-scale bench-verify bench-peers bench-jpeg bench-memory bench-first bench-s3 soak-resume soak-s3 fuzz \

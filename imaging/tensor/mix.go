@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"shardify/internal/simd"
+)
 
 // MixUp blends every image of a batch with the one before it, and the first with the
 // last: image i becomes lambda times itself and 1 - lambda times image i-1, as
@@ -22,11 +26,18 @@ func MixUp(batch, spare []float32, n int, lambda float64) error {
 		if i > 0 {
 			before = batch[(i-1)*size:][:size]
 		}
-		for j, v := range image {
-			image[j] = float32(before[j]*other) + float32(v*own)
-		}
+		mix(image, before, own, other, simd.Best())
 	}
 	return nil
+}
+
+// mixGeneric makes of every float of an image own times itself and other times the one
+// before.
+func mixGeneric(image, before []float32, own, other float32) {
+	before = before[:len(image)]
+	for j, v := range image {
+		image[j] = float32(before[j]*other) + float32(v*own)
+	}
 }
 
 // CutMix replaces, in every image of a batch, the part [x, x+w) x [y, y+h) by that of the

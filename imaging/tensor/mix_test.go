@@ -4,6 +4,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
+
+	"shardify/internal/guardtest"
+	"shardify/internal/simd"
 )
 
 // numpy's float32, by torchvision's formula: roll(1, 0) * (1 - lam) + x * lam.
@@ -25,6 +29,38 @@ func TestMixUp(t *testing.T) {
 				a, b := float32(other*float32(1-lambda)), float32(before[i]*float32(lambda))
 				if want := a + b; batch[i] != want {
 					t.Fatalf("%d images, lambda %v: element %d is %v; want %v", n, lambda, i, batch[i], want)
+				}
+			}
+		}
+	}
+}
+
+// Whatever instructions there are, floats are blended alike, and nothing else is touched.
+func TestMixOfAllLengths(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 1))
+	floats := func(n int, side guardtest.Side) []float32 {
+		b := guardtest.Bytes(t, 4*n, side)
+		if n == 0 {
+			return nil
+		}
+		v := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), n)
+		for i := range v {
+			v[i] = float32(random.NormFloat64())
+		}
+		return v
+	}
+	for _, side := range []guardtest.Side{guardtest.After, guardtest.Before} {
+		for n := range 140 {
+			image, before := floats(n, side), floats(n, side)
+			for _, level := range simd.All() {
+				got, want := image, slices.Clone(image)
+				if level == simd.Generic {
+					got = slices.Clone(image)
+				}
+				mix(got, before, 0.3, 0.7, level)
+				mixGeneric(want, before, 0.3, 0.7)
+				if !slices.Equal(got, want) {
+					t.Fatalf("%v: %d floats differ from generic", level, n)
 				}
 			}
 		}

@@ -25,6 +25,7 @@ var files = []struct {
 	generate func(*gen)
 }{
 	{"imaging/augment", "augment", augment},
+	{"imaging/tensor", "tensor", tensor},
 	{"imaging/resize", "resize", resize},
 	{"imaging/jpeg/internal/pixel", "pixel", pixel},
 	{"imaging/jpeg/internal/entropy", "entropy", huffman},
