@@ -61,6 +61,21 @@ func maskGeneric(pix []uint8, keep, flip uint8) {
 
 // extremesGeneric widens the least and the largest bytes of every channel.
 func extremesGeneric(pix []uint8, low, high *[3]uint8) {
+	if len(pix) >= 1<<12 { // to note what there is takes less time than to compare
+		var seen [3][256]bool
+		for ; len(pix) >= 3; pix = pix[3:] {
+			p := (*[3]uint8)(pix)
+			seen[0][p[0]], seen[1][p[1]], seen[2][p[2]] = true, true, true
+		}
+		for c := range seen {
+			for v, there := range seen[c] {
+				if there {
+					low[c], high[c] = min(low[c], uint8(v)), max(high[c], uint8(v))
+				}
+			}
+		}
+		return
+	}
 	r0, g0, b0, r1, g1, b1 := low[0], low[1], low[2], high[0], high[1], high[2]
 	for ; len(pix) >= 3; pix = pix[3:] {
 		p := (*[3]uint8)(pix)
@@ -115,6 +130,17 @@ func clip(v float32) uint8 {
 
 // saturateGeneric blends RGB with its grey.
 func saturateGeneric(pix []uint8, alpha float32) {
+	if alpha > 0 && alpha <= 1 { // between the two: nothing to clip
+		for ; len(pix) >= 3; pix = pix[3:] {
+			p := pix[:3:3]
+			l := int32(luma(p[0], p[1], p[2]))
+			base := float32(l)
+			p[0] = uint8(int32(base + float32(alpha*float32(int32(p[0])-l))))
+			p[1] = uint8(int32(base + float32(alpha*float32(int32(p[1])-l))))
+			p[2] = uint8(int32(base + float32(alpha*float32(int32(p[2])-l))))
+		}
+		return
+	}
 	for ; len(pix) >= 3; pix = pix[3:] {
 		p := pix[:3:3]
 		l := luma(p[0], p[1], p[2])
