@@ -44,12 +44,12 @@ func (b *bench) s3(ctx context.Context) (rep report, err error) {
 	if err != nil {
 		return rep, err
 	}
-	defer plain.close()
+	defer func() { err = errors.Join(err, plain.close()) }()
 	late, err := frontOf(server.endpoint, latency)
 	if err != nil {
 		return rep, err
 	}
-	defer late.close()
+	defer func() { err = errors.Join(err, late.close()) }()
 
 	const set = "s3://data/set"
 	env := server.environment(server.endpoint)
@@ -203,9 +203,10 @@ func frontOf(endpoint string, after time.Duration) (*front, error) {
 	return f, nil
 }
 
-func (f *front) close() {
-	f.server.Close()
+func (f *front) close() error {
+	err := f.server.Close()
 	<-f.done
+	return err
 }
 
 // buffers is memory for what passes through fronts.
