@@ -319,7 +319,7 @@ func (c *converter) shrink(most int64) {
 
 // convert does with data, an image file, what it says, and changes that to actKeep where the
 // file should stay after all. The new file is in memory that room gives. An error says that
-// data is damaged.
+// data is damaged, unless it is jpeg.ErrVerify.
 func (c *converter) convert(it *intent, data []byte, room func(n int) []byte) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a decoder that meets hostile bytes loses a sample
@@ -339,10 +339,10 @@ func (c *converter) convert(it *intent, data []byte, room func(n int) []byte) (o
 		// Its file would not have been smaller.
 		if it.action = actKeep; c.cfg.JPEGBaseline && it.info.Coding == "progressive" {
 			it.action = actBaseline
-			out = c.baseline(it, data, room)
+			out, err = c.baseline(it, data, room)
 		}
 	case actBaseline:
-		out = c.baseline(it, data, room)
+		out, err = c.baseline(it, data, room)
 	}
 	var unsupported *imaging.UnsupportedError
 	if errors.As(err, &unsupported) || errors.Is(err, imaging.ErrTooLarge) {
@@ -450,15 +450,19 @@ func (c *converter) meta(it *intent, data []byte) (err error) {
 }
 
 // baseline makes a baseline JPEG of a progressive one; nil where that cannot be done
-// without a change to a pixel: it is damaged, or of a kind that is not decoded.
-func (c *converter) baseline(it *intent, data []byte, room func(n int) []byte) []byte {
+// without a change to a pixel: it is damaged, or of a kind that is not decoded. The error
+// is jpeg.ErrVerify.
+func (c *converter) baseline(it *intent, data []byte, room func(n int) []byte) ([]byte, error) {
 	file, err := c.trans.Transcode(c.file[:0], data, jpeg.TranscodeOptions{Verify: true})
-	if err != nil {
-		it.keep()
-		return nil
+	switch {
+	case err == nil:
+		c.file = file
+		return append(room(len(file))[:0], file...), nil
+	case errors.Is(err, jpeg.ErrVerify):
+		return nil, err
 	}
-	c.file = file
-	return append(room(len(file))[:0], file...)
+	it.keep()
+	return nil, nil
 }
 
 // keep leaves an image as it is, since it cannot be converted.

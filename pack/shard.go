@@ -20,6 +20,7 @@ import (
 
 	"shardify/dataset"
 	"shardify/imaging"
+	"shardify/imaging/jpeg"
 	"shardify/index"
 	"shardify/index/seek"
 	"shardify/sample"
@@ -366,6 +367,8 @@ func (p *packer) convert(j *job, conv *converter) {
 	})
 	conv.shrink(p.half / int64(p.env.Workers))
 	switch {
+	case errors.Is(err, jpeg.ErrVerify): // the run ends: what else this machine writes is in doubt
+		j.err = fmt.Errorf("sample %q: %s: %w", j.it.key, j.paths[at], err)
 	case err != nil:
 		j.bad(at, err)
 	case j.intent.action != actKeep:

@@ -16,6 +16,10 @@ import (
 	"shardify/internal/simd"
 )
 
+// ErrVerify: the file that Transcode has made does not show what the original does. That
+// is a fault of this package, or of the machine's memory, and never one of the file.
+var ErrVerify = errors.New("the transcoded file differs from the original, by a fault of this program or of the machine")
+
 // TranscodeOptions say which files are transcoded. The zero value takes all.
 type TranscodeOptions struct {
 	// MaxPixels is as in [Options]. Transcoding takes memory for all coefficients: 3
@@ -122,7 +126,7 @@ func (t *Transcoder) transcode(dst, data []byte, o *TranscodeOptions) ([]byte, e
 	if o.Verify {
 		shown := t.shown()
 		if err := t.equal(&shown, out[len(dst):], o.MaxPixels); err != nil {
-			return nil, fmt.Errorf("verification of the transcoded file: %w", err)
+			return nil, fmt.Errorf("jpeg: %w: %w", ErrVerify, err)
 		}
 	}
 	return out, nil
