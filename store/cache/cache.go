@@ -222,7 +222,10 @@ type expectation struct {
 	version string
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store  = (*Store)(nil)
+	_ store.Stater = (*Store)(nil)
+)
 
 // New wraps inner. The error is that c is not valid. A folder that cannot be used is
 // none: reading goes on without it, and Stats says so.
@@ -324,6 +327,11 @@ func (s *Store) Create(ctx context.Context, name string) (store.Writer, error) {
 func (s *Store) Remove(ctx context.Context, name string) error {
 	s.forget(name)
 	return s.Store.Remove(ctx, name)
+}
+
+// Stat asks the inner store.
+func (s *Store) Stat(ctx context.Context, name string) (store.Info, error) {
+	return store.Stat(ctx, s.Store, name)
 }
 
 // List yields the inner store's objects.

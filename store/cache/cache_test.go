@@ -75,6 +75,10 @@ func (s *aged) Open(ctx context.Context, name string) (store.Object, error) {
 	return agedObject{o, s.by}, nil
 }
 
+func (s *aged) Stat(ctx context.Context, name string) (store.Info, error) {
+	return store.Stat(ctx, s.Store, name)
+}
+
 type agedObject struct {
 	store.Object
 	by time.Duration
