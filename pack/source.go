@@ -26,9 +26,10 @@ import (
 // Source says what is packed. The zero value of every field but Paths is its
 // default.
 type Source struct {
-	// Paths are folders of images, or shards; in a bucket, s3://bucket/prefix. With FilesFrom or Table it is at
-	// most one folder, which the paths in there are relative to; default: the
-	// working directory for FilesFrom, the table's own folder for Table.
+	// Paths are folders of images, or shards, folders of them and patterns for them; in a
+	// bucket, s3://bucket/prefix. With FilesFrom or Table it is at most one folder, which
+	// the paths in there are relative to; default: the working directory for FilesFrom,
+	// the table's own folder for Table.
 	Paths []string `json:"paths,omitempty"`
 	// Layout is that of folders: "classes", "splits" or "flat"; see package
 	// source/folder, which finds it out by default.
@@ -127,7 +128,7 @@ func (s sources) close() error {
 }
 
 // open opens the sources. A path is a shard, a folder that holds shards or a data
-// set of ours, or else a folder of images; s3://bucket/prefix is a folder, too.
+// set of ours, or else a folder of images; each may be in a bucket, s3://bucket/prefix.
 func (s Source) open(ctx context.Context, env Env) (out sources, err error) {
 	defer func() {
 		if err != nil {
@@ -168,9 +169,6 @@ func (s Source) open(ctx context.Context, env Env) (out sources, err error) {
 		if err != nil {
 			return out, err
 		}
-		if is && isURL(path) {
-			return out, fmt.Errorf("source %s: %w: it has shards, and shards are packed again from a folder of this machine: copy them there (aws s3 sync), or give the prefix of images", path, errors.ErrUnsupported)
-		}
 		if is {
 			shards = append(shards, path)
 			continue
@@ -182,7 +180,7 @@ func (s Source) open(ctx context.Context, env Env) (out sources, err error) {
 		out = append(out, src)
 	}
 	if len(shards) > 0 {
-		src, err := tars.Open(shards, tars.Config{Workers: env.Workers, TempDir: env.TempDir})
+		src, err := tars.Open(ctx, shards, tars.Config{Workers: env.Workers, TempDir: env.TempDir})
 		if err != nil {
 			return out, err
 		}
@@ -215,14 +213,16 @@ func (s Source) openFolder(ctx context.Context, path string, env Env) (source.So
 	return folder.OpenStore(ctx, st, s.folder(env))
 }
 
-// isShards says that path is a shard, or a folder whose files are shards or a data
-// set of ours.
+// isShards says that path is a shard, a pattern for shards, or a folder whose files are
+// shards or a data set of ours.
 func isShards(ctx context.Context, path string) (bool, error) {
 	if isURL(path) {
 		return isShardsURL(ctx, path)
 	}
 	info, err := os.Stat(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && tars.IsPattern(path):
+		return true, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return false, fmt.Errorf("source %w; check the spelling", err)
 	case err != nil:

@@ -31,8 +31,9 @@ existing shards (a.tar b.tar.zst ...). Several SRCs make one data set. With
 the folder that their paths are relative to (default: this one for a list, its own
 for a table).
 
-SRC may lie in a bucket, too: s3://bucket/prefix. Its objects are packed as the files of
-a folder are.
+SRC may lie in a bucket, too: s3://bucket/prefix. Its objects, images or shards, are
+packed as the files of a folder are. A quoted pattern ('s3://bucket/train-*.tar') is the
+shards that it matches.
 
 Which files make a sample: files of one folder and one stem are one sample (a.jpg,
 a.json); a.seg.png belongs to a.jpg as its field seg.png. Hidden files are left
@@ -80,6 +81,7 @@ func newPackCommand() *cobra.Command {
   shardify pack ~/imagenet out --min-side 256
   shardify pack ~/imagenet out --max-side 500 --store raw
   shardify pack s3://bucket/images s3://bucket/shards
+  shardify pack 's3://bucket/shards/train-*.tar' s3://bucket/shards2 --shards 8
   shardify pack photos out --dry-run`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -267,6 +267,7 @@ func TestS3Source(t *testing.T) {
 	if got := shards(filepath.Join(work, "down")); !reflect.DeepEqual(got, want) {
 		t.Errorf("from the bucket to a folder: %v; want %v", got, want)
 	}
+	repack(t, filepath.Join(work, "local"), filepath.Join(work, "again"), shards, func(ms int64) { late.Store(ms) }, filepath.Join(server.Dir, s3test.Bucket))
 	out, _ := do(t, "pack", images, filepath.Join(work, "none"), "--shards", "2", "--dry-run", "--json")
 	if !strings.Contains(out, fmt.Sprintf(`"samples":%d`, photos)) {
 		t.Errorf("a dry run says %s", out)
@@ -279,7 +280,8 @@ func TestS3Source(t *testing.T) {
 		says string
 	}{
 		{[]string{"pack", "s3://" + s3test.Bucket + "/nothing", filepath.Join(work, "x")}, fs.ErrNotExist, "check the bucket and the prefix"},
-		{[]string{"pack", "s3://" + s3test.Bucket + "/prefix", filepath.Join(work, "x")}, errors.ErrUnsupported, "it has shards"},
+		{[]string{"pack", "s3://" + s3test.Bucket + "/missing.tar", filepath.Join(work, "x")}, fs.ErrNotExist, "check the bucket and the name"},
+		{[]string{"pack", "s3://" + s3test.Bucket + "/prefix/none-*.tar", filepath.Join(work, "x")}, nil, "no shards"},
 		{[]string{"pack", "s3://no-such-bucket/x", filepath.Join(work, "x")}, fs.ErrNotExist, "no bucket"},
 		{[]string{"pack", "https://user:SECRET@127.0.0.1:1/x", filepath.Join(work, "x")}, nil, "127.0.0.1:1/x"},
 	} {
@@ -291,6 +293,35 @@ func TestS3Source(t *testing.T) {
 		err := root.ExecuteContext(context.Background())
 		if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || strings.Contains(out.String()+err.Error(), "SECRET") {
 			t.Errorf("%q: %v", c.args[1], err)
+		}
+	}
+}
+
+// repack packs the shards at s3://bucket/prefix again, and of every other compression, as
+// those of the folder local, which they equal; late sets the milliseconds of a request.
+func repack(t *testing.T, local, work string, shards func(dir string) map[string]string, late func(ms int64), bucket string) {
+	t.Helper()
+	const url = "s3://" + s3test.Bucket + "/"
+	for _, f := range []string{"tar", "tar.gz", "tar.zst"} {
+		from := filepath.Join(work, f)
+		do(t, "pack", local, from, "--shards", "2", "--format", f)
+		do(t, "pack", local, url+"from-"+f, "--shards", "2", "--format", f)
+		do(t, "pack", from, filepath.Join(work, f+"-again"), "--shards", "3")
+		want := shards(filepath.Join(work, f+"-again"))
+		late(20)
+		do(t, "pack", url+"from-"+f, url+"again-"+f, "--shards", "3")
+		late(0)
+		if got := shards(filepath.Join(bucket, "again-"+f)); len(want) < 6 || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s from the bucket to the bucket: %v; want %v", f, got, want)
+		}
+		if f == "tar.zst" {
+			continue
+		}
+		// Without the indexes, as shards that others made.
+		do(t, "pack", filepath.Join(from, "*."+f), filepath.Join(work, f+"-loose"), "--shards", "3")
+		do(t, "pack", url+"from-"+f+"/*."+f, filepath.Join(work, f+"-down"), "--shards", "3")
+		if got, want := shards(filepath.Join(work, f+"-down")), shards(filepath.Join(work, f+"-loose")); len(want) < 6 || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s by a pattern: %v; want %v", f, got, want)
 		}
 	}
 }

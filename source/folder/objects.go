@@ -199,7 +199,7 @@ func (f *Folder) object(batch []pass.Item, info store.Info) []pass.Item {
 	if !f.lists(rel) {
 		return batch
 	}
-	e := source.Entry{Path: rel, Location: source.Location{Name: rel, Size: info.Size, ModTime: versionOf(info)}}
+	e := source.Entry{Path: rel, Location: source.Location{Name: rel, Size: info.Size, ModTime: VersionOf(info)}}
 	split, class, key, err := f.place(rel)
 	if err != nil {
 		return append(batch, pass.Item{Err: err})
@@ -211,9 +211,9 @@ func (f *Folder) object(batch []pass.Item, info store.Info) []pass.Item {
 	return append(batch, pass.Item{Entry: e})
 }
 
-// versionOf is a number for what a store says tells an object's contents apart: its
+// VersionOf is a number for what a store says tells an object's contents apart: its
 // version, or else its time; 0 if it has neither.
-func versionOf(info store.Info) int64 {
+func VersionOf(info store.Info) int64 {
 	switch {
 	case info.Version != "":
 		return int64(xxhash.Sum64String(info.Version) | 1)
@@ -232,7 +232,7 @@ func StatObject(ctx context.Context, st store.Store, e *source.Entry) error {
 	case err != nil:
 		return err
 	}
-	e.Size, e.ModTime = info.Size, versionOf(info)
+	e.Size, e.ModTime = info.Size, VersionOf(info)
 	return nil
 }
 
@@ -240,36 +240,46 @@ func StatObject(ctx context.Context, st store.Store, e *source.Entry) error {
 func ReadObject(ctx context.Context, st store.Store, loc source.Location, buf []byte) ([]byte, error) {
 	at := loc
 	at.Name = st.URL() + "/" + loc.Name // for people
+	at.Offset = 0
+	return ReadObjectPart(ctx, st, loc.Name, loc.Size, at, buf)
+}
+
+// ReadObjectPart is ReadPart for the object called name, of so many bytes; at's name
+// is for people.
+func ReadObjectPart(ctx context.Context, st store.Store, name string, size int64, at source.Location, buf []byte) ([]byte, error) {
 	data, err := room(at, buf)
 	if err != nil {
 		return nil, err
 	}
-	o, err := st.Open(store.WithSize(ctx, loc.Size), loc.Name)
+	if at.Offset > size || at.Size > size-at.Offset {
+		return nil, changed(at, "it ends at %d", size)
+	}
+	o, err := st.Open(store.WithSize(ctx, size), name)
 	if err != nil {
-		return nil, objectError(at, err)
+		return nil, ObjectError(at, err)
 	}
 	defer o.Close()
-	if size := o.Info().Size; size != loc.Size {
-		return nil, changed(at, "its size is %d bytes, not %d", size, loc.Size)
+	if is := o.Info().Size; is != size {
+		return nil, changed(at, "its size is %d bytes, not %d", is, size)
 	}
 	if len(data) == 0 {
 		return data, nil
 	}
-	if n, err := o.ReadAt(ctx, data, 0); n < len(data) {
+	if n, err := o.ReadAt(ctx, data, at.Offset); n < len(data) {
 		if err == nil || errors.Is(err, io.EOF) {
-			return nil, changed(at, "it ends after %d bytes, not %d", n, loc.Size)
+			return nil, changed(at, "it ends after %d bytes, not %d", at.Offset+int64(n), size)
 		}
-		return nil, objectError(at, err)
+		return nil, ObjectError(at, err)
 	}
-	if v := versionOf(o.Info()); loc.ModTime != 0 && v != loc.ModTime {
+	if v := VersionOf(o.Info()); at.ModTime != 0 && v != at.ModTime {
 		return nil, changed(at, "it was written since")
 	}
 	return data, nil
 }
 
-// objectError is what Read returns for an error of a store: of the entry, if the object
-// has changed or gone.
-func objectError(at source.Location, err error) error {
+// ObjectError is ReadError for an error of a store: of the entry at that location, whose
+// name is for people, if the object has changed or gone.
+func ObjectError(at source.Location, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return changed(at, "vanished: %w", err)

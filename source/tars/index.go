@@ -2,15 +2,19 @@ package tars
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 
 	"shardify/index"
 	"shardify/sample"
 	"shardify/shard"
+	"shardify/source/folder"
+	"shardify/store"
 )
 
 // errUntold: the shard's index does not tell what reading the shard would.
@@ -20,21 +24,23 @@ var errUntold = errors.New("not in the index")
 // where it returns errUntold.
 func (s *scanner) index() error {
 	own := s.file.own
-	info, err := os.Stat(s.file.path)
+	size, stamp, err := s.file.stat(s.pass.Context())
 	switch {
 	case err != nil:
 		return bare(err)
-	case !info.Mode().IsRegular():
-		return errIrregular
-	case info.Size() < own.Bytes:
-		return fmt.Errorf("%w: %d bytes, the manifest says %d", shard.ErrTruncated, info.Size(), own.Bytes)
-	case info.Size() > own.Bytes:
-		return fmt.Errorf("%d bytes, the manifest says %d: it is not the shard that was packed", info.Size(), own.Bytes)
+	case size < own.Bytes:
+		return fmt.Errorf("%w: %d bytes, the manifest says %d", shard.ErrTruncated, size, own.Bytes)
+	case size > own.Bytes:
+		return fmt.Errorf("%d bytes, the manifest says %d: it is not the shard that was packed", size, own.Bytes)
 	}
-	s.modTime = info.ModTime().UnixNano()
-	rows, err := readRows(s.file.index, own)
+	s.modTime = stamp
+	rows, err := s.file.rows(s.pass.Context())
+	var of *storeError
+	if errors.As(err, &of) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err != nil {
-		s.fault(s.file.index, fmt.Errorf("%w; to do without the index, name the shard, %s, instead of its folder", err, s.file.name))
+		s.fault(s.file.indexName(), fmt.Errorf("%w; to do without the index, name the shard, %s, instead of its folder", err, s.file.name))
 		return nil
 	}
 	for i := range rows {
@@ -67,19 +73,72 @@ func (s *scanner) index() error {
 	return nil
 }
 
-// readRows reads a shard's index and compares it with the manifest.
-func readRows(path string, own *index.Shard) ([]index.Row, error) {
-	f, info, err := openRegular(path)
+// stat returns the size and the stamp of a shard, as its handle's state does.
+func (f *file) stat(ctx context.Context) (size, stamp int64, err error) {
+	if f.st != nil {
+		info, err := store.Stat(ctx, f.st, f.object)
+		if err != nil {
+			return 0, 0, &storeError{err}
+		}
+		return info.Size, folder.VersionOf(info), nil
+	}
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return 0, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, 0, errIrregular
+	}
+	return info.Size(), info.ModTime().UnixNano(), nil
+}
+
+// indexName is the path or URL of a shard's index.
+func (f *file) indexName() string {
+	if f.st != nil {
+		return f.st.URL() + "/" + f.index
+	}
+	return f.index
+}
+
+// indexBytes reads a shard's index, which is to have so many bytes.
+func (f *file) indexBytes(ctx context.Context, size int64) ([]byte, error) {
+	wrong := func(is int64) error { return fmt.Errorf("%d bytes, the manifest says %d", is, size) }
+	if f.st != nil {
+		o, err := f.st.Open(ctx, f.index)
+		if err != nil {
+			return nil, &storeError{err}
+		}
+		defer o.Close()
+		if is := o.Info().Size; is != size {
+			return nil, wrong(is)
+		}
+		data := make([]byte, size)
+		if n, err := o.ReadAt(ctx, data, 0); n < len(data) {
+			return nil, &storeError{err}
+		}
+		return data, nil
+	}
+	in, info, err := openRegular(f.index)
 	if err != nil {
 		return nil, bare(err)
 	}
-	defer f.Close()
-	if info.Size() != own.Index.Bytes {
-		return nil, fmt.Errorf("%d bytes, the manifest says %d", info.Size(), own.Index.Bytes)
+	defer in.Close()
+	if info.Size() != size {
+		return nil, wrong(info.Size())
 	}
-	data := make([]byte, own.Index.Bytes)
-	if _, err := io.ReadFull(f, data); err != nil {
+	data := make([]byte, size)
+	if _, err := io.ReadFull(in, data); err != nil {
 		return nil, bare(err)
+	}
+	return data, nil
+}
+
+// rows reads a shard's index and compares it with the manifest.
+func (f *file) rows(ctx context.Context) ([]index.Row, error) {
+	own := f.own
+	data, err := f.indexBytes(ctx, own.Index.Bytes)
+	if err != nil {
+		return nil, err
 	}
 	if sum := index.Sum(data); sum != own.Index.Checksum {
 		return nil, fmt.Errorf("%w: the file has %s, the manifest says %s", shard.ErrChecksum, sum, own.Index.Checksum)

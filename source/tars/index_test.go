@@ -211,7 +211,7 @@ func TestIndexUntold(t *testing.T) {
 		path := writeShard(t, filepath.Join(dir, "a"+ending), samples...)
 		sh := writeIndex(t, dir, "a"+ending)
 		if ending == ".tfrecord" { // as if the numbers of a feature had become the field
-			rows, err := readRows(filepath.Join(dir, sh.Index.Name), &sh)
+			rows, err := (&file{index: filepath.Join(dir, sh.Index.Name), own: &sh}).rows(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -315,7 +315,7 @@ func TestDataSet(t *testing.T) {
 	if !slices.Equal(src.Classes(), m.Classes) {
 		t.Errorf("classes %q", src.Classes())
 	}
-	if _, err := Open([]string{dir, filepath.Join(dir, "stray.tar")}, Config{}); err == nil || !strings.Contains(err.Error(), "other names") {
+	if _, err := Open(t.Context(), []string{dir, filepath.Join(dir, "stray.tar")}, Config{}); err == nil || !strings.Contains(err.Error(), "other names") {
 		t.Error(err)
 	}
 	manifest := filepath.Join(dir, index.ManifestName)

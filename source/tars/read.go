@@ -32,7 +32,12 @@ func (t *Tars) Read(ctx context.Context, loc source.Location, buf []byte) ([]byt
 		return nil, fmt.Errorf("%q is no shard of this source", loc.Name)
 	}
 	read := t.readCompressed
-	if f.format.Compression == compress.None {
+	switch {
+	case f.format.Compression == compress.None && f.st != nil:
+		read = func(ctx context.Context, f *file, loc source.Location, buf []byte) ([]byte, error) {
+			return folder.ReadObjectPart(ctx, f.st, f.object, f.size, loc, buf)
+		}
+	case f.format.Compression == compress.None:
 		read = func(ctx context.Context, _ *file, loc source.Location, buf []byte) ([]byte, error) {
 			return folder.ReadPart(ctx, loc, buf)
 		}
@@ -98,9 +103,12 @@ func (t *Tars) readCompressed(ctx context.Context, f *file, loc source.Location,
 		}
 		full = err
 	}
-	o, err := t.open.get(f)
+	o, err := t.open.get(ctx, f, loc.ModTime)
 	if err != nil {
-		return nil, folder.ReadError(loc, err)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, readError(loc, err)
 	}
 	defer t.open.put(o)
 	switch seekable := o.reader.Size() >= 0; {
@@ -115,20 +123,26 @@ func (t *Tars) readCompressed(ctx context.Context, f *file, loc source.Location,
 	case full != nil:
 		f.access.mode.Store(onlyAtOffsets)
 	}
-	info, err := o.file.Stat()
+	size, stamp, err := o.handle.state()
 	if err != nil {
-		return nil, folder.ReadError(loc, err)
+		return nil, readError(loc, err)
 	}
-	if loc.ModTime != 0 && info.ModTime().UnixNano() != loc.ModTime {
+	if loc.ModTime != 0 && stamp != loc.ModTime {
 		return nil, faultAt(loc, source.ErrChanged)
 	}
-	if n, err := o.reader.ReadAt(buf, loc.Offset); n < len(buf) {
-		if errors.Is(err, io.EOF) {
+	if n, err := o.reader.ReadAt(ctx, buf, loc.Offset); n < len(buf) {
+		var of *storeError
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.As(err, &of):
+			return nil, folder.ObjectError(loc, of.err)
+		case errors.Is(err, io.EOF):
 			err = shard.ErrTruncated
 		}
 		return nil, faultAt(loc, err)
 	}
-	if f.access.cost.Load()/dear > info.Size() {
+	if f.access.cost.Load()/dear > size {
 		f.access.mode.CompareAndSwap(atOffsets, spooled)
 	}
 	return buf, nil
@@ -155,70 +169,137 @@ func openRegular(path string) (*os.File, os.FileInfo, error) {
 
 var errIrregular = errors.New("not a regular file")
 
-// counted counts what is read of a shard's file.
+// counted counts what is read of a shard.
 type counted struct {
-	*os.File
+	compress.Source
 	n *atomic.Int64
 }
 
-func (c counted) ReadAt(p []byte, off int64) (int, error) {
-	n, err := c.File.ReadAt(p, off)
+func (c counted) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
+	n, err := c.Source.ReadAt(ctx, p, off)
 	c.n.Add(int64(n))
 	return n, err
 }
 
-// keptOpen is how many compressed shards are kept open when nobody reads them.
-const keptOpen = 8
+const (
+	// keptOpen is how many compressed shards are kept open when nobody reads them.
+	keptOpen = 8
+	// keptObjects is how many of a bucket, which cost no more than their seek tables.
+	keptObjects = 256
+	// objectFrames is the bytes that frames of all shards of buckets may take together.
+	objectFrames = 4 * compress.DefaultFrames
+)
 
 // opened is a compressed shard that is open.
 type opened struct {
 	path   string
-	file   *os.File
-	reader compress.ReaderAt
+	remote bool
 	users  int
+
+	ready  chan struct{} // closed when what follows is there
+	handle handle
+	reader compress.SourceReader
+	err    error // why it could not be opened
 }
 
 // cache keeps compressed shards open.
 type cache struct {
 	mu     sync.Mutex
 	opened []*opened // the last used is the last
+	frames *compress.Frames
 }
 
-// get returns an open shard, for which put must be called.
-func (c *cache) get(f *file) (*opened, error) {
+// get returns an open shard, for which put must be called. An object is to have the
+// given stamp.
+func (c *cache) get(ctx context.Context, f *file, stamp int64) (*opened, error) {
+	for {
+		o, first := c.use(f)
+		if first {
+			o.err = c.open(ctx, f, stamp, o)
+			if o.err != nil {
+				c.mu.Lock()
+				c.opened = slices.DeleteFunc(c.opened, func(other *opened) bool { return other == o })
+				c.mu.Unlock()
+			}
+			close(o.ready)
+		}
+		select {
+		case <-o.ready:
+		case <-ctx.Done():
+			c.put(o)
+			return nil, ctx.Err()
+		}
+		if o.err == nil {
+			return o, nil
+		}
+		// That the reader who was to open it has been cancelled concerns no other.
+		if first || ctx.Err() != nil || !errors.Is(o.err, context.Canceled) && !errors.Is(o.err, context.DeadlineExceeded) {
+			return nil, o.err
+		}
+	}
+}
+
+// use takes a shard into use; first says that it is not open yet, and nobody else is to
+// open it.
+func (c *cache) use(f *file) (o *opened, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if i := slices.IndexFunc(c.opened, func(o *opened) bool { return o.path == f.path }); i >= 0 {
-		o := c.opened[i]
-		o.users++
-		c.opened = append(slices.Delete(c.opened, i, i+1), o)
-		return o, nil
+		o = c.opened[i]
+		c.opened = slices.Delete(c.opened, i, i+1)
+	} else {
+		o = &opened{path: f.path, remote: f.st != nil, ready: make(chan struct{})}
+		first = true
 	}
-	file, info, err := openRegular(f.path)
-	if err != nil {
-		return nil, err
-	}
-	r, err := compress.NewReaderAt(counted{file, &f.access.cost}, info.Size(), f.format.Compression)
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	o := &opened{path: f.path, file: file, reader: r, users: 1}
+	o.users++
 	c.opened = append(c.opened, o)
-	return o, nil
+	return o, first
 }
 
-// put ends a use, and closes those not used for longest.
+func (c *cache) open(ctx context.Context, f *file, stamp int64, o *opened) error {
+	h, err := f.open(ctx, stamp)
+	if err != nil {
+		return err
+	}
+	size, _, err := h.state()
+	if err != nil {
+		return errors.Join(err, h.Close())
+	}
+	var frames *compress.Frames // of its own
+	if o.remote {
+		c.mu.Lock()
+		if c.frames == nil {
+			c.frames = compress.NewFrames(objectFrames)
+		}
+		frames = c.frames
+		c.mu.Unlock()
+	}
+	r, err := compress.NewSourceReader(ctx, counted{h, &f.access.cost}, size, f.format.Compression, frames)
+	if err != nil {
+		return errors.Join(err, h.Close())
+	}
+	o.handle, o.reader = h, r
+	return nil
+}
+
+// put ends a use, and closes those of its kind not used for longest.
 func (c *cache) put(o *opened) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o.users--
-	for i := 0; len(c.opened) > keptOpen && i < len(c.opened); {
-		if c.opened[i].users > 0 {
-			i++
+	keep := keptOpen
+	if o.remote {
+		keep = keptObjects
+	}
+	for i := len(c.opened) - 1; i >= 0; i-- {
+		other := c.opened[i]
+		if other.remote != o.remote {
 			continue
 		}
-		c.opened[i].file.Close()
-		c.opened = slices.Delete(c.opened, i, i+1)
+		if keep--; keep < 0 && other.users == 0 {
+			_ = other.handle.Close() // it was only read
+			c.opened = slices.Delete(c.opened, i, i+1)
+		}
 	}
 }
 
@@ -227,7 +308,7 @@ func (c *cache) close() error {
 	defer c.mu.Unlock()
 	var errs []error
 	for _, o := range c.opened {
-		errs = append(errs, o.file.Close())
+		errs = append(errs, o.handle.Close())
 	}
 	c.opened = nil
 	return errors.Join(errs...)

@@ -70,27 +70,30 @@ type content struct {
 	size   int64
 	// damage is why it ends there, if not because the shard does.
 	damage error
-	// modTime is that of the shard's file.
-	modTime int64
+	// stamp is that of the shard.
+	stamp int64
 }
 
 // read fills p from loc on. It is an error that wraps store.ErrNoSpace if the shard
 // does not fit into the spool.
 func (s *spool) read(ctx context.Context, f *file, loc source.Location, p []byte) error {
 	k := &f.access.kept
-	info, err := os.Stat(f.path)
-	if err != nil {
-		return folder.ReadError(loc, err)
-	}
-	modTime := info.ModTime().UnixNano()
-	if loc.ModTime != 0 && modTime != loc.ModTime {
-		return faultAt(loc, source.ErrChanged)
+	stamp := loc.ModTime // of an object, whose version was compared when it was read
+	if f.st == nil {
+		info, err := os.Stat(f.path)
+		if err != nil {
+			return folder.ReadError(loc, err)
+		}
+		stamp = info.ModTime().UnixNano()
+		if loc.ModTime != 0 && stamp != loc.ModTime {
+			return faultAt(loc, source.ErrChanged)
+		}
 	}
 	if err := s.hold(ctx, f, loc); err != nil {
 		return err
 	}
 	defer s.release(k)
-	if k.modTime != modTime {
+	if k.stamp != stamp {
 		return faultAt(loc, fmt.Errorf("%w, and since it was decompressed", source.ErrChanged))
 	}
 	if loc.Offset > k.size-int64(len(p)) {
@@ -163,17 +166,23 @@ func (s *spool) fill(ctx context.Context, f *file, loc source.Location) error {
 	if err := s.begin(f); err != nil {
 		return err
 	}
-	in, info, err := openRegular(f.path)
+	h, err := f.open(ctx, loc.ModTime)
 	if err != nil {
-		return folder.ReadError(loc, err)
+		return readError(loc, err)
 	}
-	defer in.Close()
-	stream, err := decompressed(counted{in, &f.access.cost}, info.Size(), f.format.Compression)
+	defer h.Close()
+	size, stamp, err := h.state()
 	if err != nil {
-		return folder.ReadError(loc, err)
+		return readError(loc, err)
+	}
+	in := &inOrder{handle: h, f: h.front(ctx), n: &f.access.cost}
+	defer in.f.Close()
+	stream, err := decompressed(ctx, in, size, f.format.Compression)
+	if err != nil {
+		return readError(loc, err)
 	}
 	defer stream.Close()
-	c := content{modTime: info.ModTime().UnixNano()}
+	c := content{stamp: stamp}
 	defer func() { s.giveBack(c.blocks) }()
 	for buf := make([]byte, spoolBlock); ; {
 		if err := ctx.Err(); err != nil {
@@ -192,6 +201,12 @@ func (s *spool) fill(ctx context.Context, f *file, loc source.Location) error {
 			break
 		}
 		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if in.fail != nil {
+				return readError(loc, in.fail)
+			}
 			c.damage = err
 			break
 		}
@@ -200,9 +215,9 @@ func (s *spool) fill(ctx context.Context, f *file, loc source.Location) error {
 		s.giveBack(c.blocks) // any of it may be wrong
 		c.blocks, c.size = nil, 0
 	}
-	if now, err := in.Stat(); err != nil {
-		return folder.ReadError(loc, err)
-	} else if now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime()) {
+	if sizeNow, stampNow, err := h.state(); err != nil {
+		return readError(loc, err)
+	} else if sizeNow != size || stampNow != stamp {
 		return faultAt(loc, source.ErrChanged)
 	}
 	s.keep(&f.access.kept, c)
@@ -212,15 +227,15 @@ func (s *spool) fill(ctx context.Context, f *file, loc source.Location) error {
 
 // decompressed streams what is compressed in the size bytes of r: by its seek table,
 // which has checksums that the frames may lack, if it has one.
-func decompressed(r io.ReaderAt, size int64, kind string) (io.ReadCloser, error) {
-	at, err := compress.NewReaderAt(r, size, kind)
+func decompressed(ctx context.Context, r compress.Source, size int64, kind string) (io.ReadCloser, error) {
+	at, err := compress.NewSourceReader(ctx, r, size, kind, nil)
 	if err != nil {
 		return nil, err
 	}
 	if n := at.Size(); n >= 0 {
-		return io.NopCloser(io.NewSectionReader(at, 0, n)), nil
+		return io.NopCloser(io.NewSectionReader(withContext{ctx, at}, 0, n)), nil
 	}
-	return compress.NewReader(io.NewSectionReader(r, 0, size), kind)
+	return compress.NewReader(io.NewSectionReader(withContext{ctx, r}, 0, size), kind)
 }
 
 // begin makes the file, and learns of shards that return.

@@ -32,6 +32,12 @@
 // found, so that a field is what was planned or an error that wraps
 // shard.ErrChecksum.
 //
+// Of a shard in a bucket, a plain field takes one request; one of a .zst with a seek
+// table, one more for each shard. Shards that are read front to back are asked for in
+// ranges of 4 MiB, of which some are under way while one is decoded. What is read is of
+// the version (a bucket's ETag) that was listed, or else the error is source.ErrChanged,
+// which also ends a pass; so does what a store says otherwise.
+//
 // A .gz, or a .zst without a seek table, cannot be read at offsets. It is
 // decompressed when it is first needed, once, to a temporary file in
 // Config.TempDir, and read there; so reading takes time in proportion to the
@@ -76,6 +82,7 @@ import (
 	"shardify/shard/formats"
 	"shardify/source"
 	"shardify/source/internal/pass"
+	"shardify/store"
 )
 
 // Config says how shards are listed.
@@ -88,7 +95,8 @@ type Config struct {
 	// MaxSample is the size in bytes of the largest sample that is read; by default
 	// 1 GiB. A larger one is an error of its shard, found before it takes memory.
 	MaxSample int64 `json:"max_sample,omitempty"`
-	// Workers is the number of shards read at once; by default one a core.
+	// Workers is the number of shards read at once; by default one a core. One that lies
+	// in a bucket takes 16 MiB.
 	Workers int `json:"workers,omitempty"`
 	// TempDir is where shards are decompressed that cannot be read at offsets; by
 	// default the system's folder for temporary files.
@@ -110,17 +118,26 @@ func (c *Config) Validate() error {
 // file is a shard.
 type file struct {
 	name   string // as the user would write it
-	path   string // absolute
+	path   string // absolute, or its URL
 	format formats.Format
 	split  string
+	// st is where it lies as object, with so many bytes and, unless it is 0, this stamp;
+	// nil for a file of this machine.
+	st          store.Store
+	object      string
+	size, stamp int64
 	// own and index are the shard's entry in the manifest of a data set of ours, and
-	// the path of its index; nil and empty for other shards.
+	// the path or object of its index; nil and empty for other shards.
 	own   *index.Shard
 	index string
 
 	// How it is read, if it is compressed.
 	access *access
 }
+
+// remoteWorkers is how many shards in a bucket are looked at at once at least, for their
+// indexes; as many as cores are read.
+const remoteWorkers = 16
 
 // Tars is a source of the samples in shards. Its methods are safe for concurrent
 // use.
@@ -133,6 +150,7 @@ type Tars struct {
 	numeric atomic.Bool
 	open    cache
 	spool   spool
+	stores  map[string]store.Store // by the URL that a user wrote
 }
 
 var _ source.Source = (*Tars)(nil)
@@ -141,19 +159,24 @@ var _ source.Source = (*Tars)(nil)
 // pattern for several (doublestar's *, ?, **, {a,b}, for where no shell has
 // expanded it), or a folder: that of one of our data sets, told by its manifest,
 // whose splits it has; or of another, of which all files with a shard's ending are
-// taken. Close it after use.
-func Open(paths []string, cfg Config) (*Tars, error) {
+// taken. Each of them may be in a bucket, as s3://bucket/prefix, opened as store/open
+// does; ctx is for what is asked there. Close it after use.
+func Open(ctx context.Context, paths []string, cfg Config) (*Tars, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	t := &Tars{name: strings.Join(paths, " "), cfg: cfg, byPath: make(map[string]*file)}
+	t := &Tars{name: strings.Join(paths, " "), cfg: cfg, byPath: make(map[string]*file), stores: make(map[string]store.Store)}
 	t.spool.dir, t.spool.limit = cfg.TempDir, spoolSize
 	if len(paths) == 0 {
 		return nil, errors.New("no shards are named")
 	}
 	for i, p := range paths {
 		before := len(t.files)
-		classes, err := t.add(p)
+		add := t.add
+		if !store.IsLocal(p) {
+			add = func(p string) ([]string, error) { return t.addURL(ctx, p) }
+		}
+		classes, err := add(p)
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +208,7 @@ func (t *Tars) add(p string) (classes []string, err error) {
 	case err == nil:
 		_, err := t.addFile(p, t.cfg.Split)
 		return nil, err
-	case !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(p, "*?[{"):
+	case !errors.Is(err, fs.ErrNotExist) || !hasMeta(p):
 		return nil, err
 	}
 	found, err := doublestar.FilepathGlob(p, doublestar.WithFilesOnly())
@@ -201,14 +224,25 @@ func (t *Tars) add(p string) (classes []string, err error) {
 	return nil, nil
 }
 
+// hasMeta says whether a path has a character that patterns have.
+func hasMeta(p string) bool { return strings.ContainsAny(p, metaChars) }
+
+const metaChars = "*?[{"
+
+// IsPattern says whether a path, if nothing has that name, is a pattern for shards: it
+// ends as they do.
+func IsPattern(p string) bool { return hasMeta(p) && named(p) }
+
 func (t *Tars) addFile(p, split string) (*file, error) {
 	format, err := formats.OfFile(p)
 	if err != nil {
 		return nil, err
 	}
-	abs, err := filepath.Abs(p)
-	if err != nil {
-		return nil, fmt.Errorf("%q: %w", p, err)
+	abs := p
+	if store.IsLocal(p) {
+		if abs, err = filepath.Abs(p); err != nil {
+			return nil, fmt.Errorf("%q: %w", p, err)
+		}
 	}
 	f := &file{name: p, path: abs, format: format, split: split, access: newAccess(format.Compression)}
 	t.files = append(t.files, f)
@@ -274,6 +308,11 @@ func named(p string) bool {
 	return err == nil
 }
 
+// Remote says that shards come over a network, so that many fields should be read at once.
+func (t *Tars) Remote() bool {
+	return slices.ContainsFunc(t.files, func(f *file) bool { return f.st != nil })
+}
+
 // Close closes the shards that are kept open and removes what was decompressed.
 // There must be no Read, now or later.
 func (t *Tars) Close() error { return errors.Join(t.open.close(), t.spool.close()) }
@@ -296,6 +335,10 @@ func (t *Tars) Entries(ctx context.Context) iter.Seq2[source.Entry, error] {
 		if workers == 0 {
 			workers = runtime.GOMAXPROCS(0)
 		}
+		scans := make(chan struct{}, workers)
+		if t.Remote() {
+			workers = max(workers, remoteWorkers)
+		}
 		workers = min(workers, len(t.files))
 		var next, numbers, names, done atomic.Int64
 		work := make([]func(*pass.Pass), workers)
@@ -306,7 +349,7 @@ func (t *Tars) Entries(ctx context.Context) iter.Seq2[source.Entry, error] {
 					if n >= len(t.files) {
 						return
 					}
-					s := scanner{t: t, file: t.files[n], pass: p}
+					s := scanner{t: t, file: t.files[n], pass: p, scans: scans}
 					if !s.scan() {
 						return
 					}
@@ -327,6 +370,7 @@ type scanner struct {
 	t     *Tars
 	file  *file
 	pass  *pass.Pass
+	scans chan struct{} // has a token for each shard that is being read
 	batch []pass.Item
 	// modTime is the shard's.
 	modTime int64
@@ -375,6 +419,15 @@ func (s *scanner) scan() bool {
 	if err == errOver {
 		return false
 	}
+	var of *storeError
+	if errors.As(err, &of) && !errors.Is(err, fs.ErrNotExist) {
+		// It is no fault of this shard alone, or the list is not what is there any more.
+		if err = of.err; errors.Is(err, store.ErrChanged) {
+			err = fmt.Errorf("%w: %w", source.ErrChanged, err)
+		}
+		s.pass.Send(append(s.batch, pass.Item{Err: err}))
+		return false
+	}
 	if err != nil {
 		s.fault(s.file.name, err)
 	}
@@ -385,21 +438,37 @@ func (s *scanner) scan() bool {
 func (s *scanner) limit() int64 { return cmp.Or(s.t.cfg.MaxSample, 1<<30) }
 
 // samples lists the samples of the shard by reading it.
-func (s *scanner) samples() error {
-	f, info, err := openRegular(s.file.path)
+func (s *scanner) samples() (err error) {
+	ctx := s.pass.Context()
+	select {
+	case s.scans <- struct{}{}:
+		defer func() { <-s.scans }()
+	case <-ctx.Done():
+		return errOver
+	}
+	h, err := s.file.open(ctx, cmp.Or(s.modTime, s.file.stamp))
 	if err != nil {
 		return bare(err)
 	}
-	defer f.Close()
-	s.modTime = info.ModTime().UnixNano()
-	plain, err := compress.NewReader(&watched{s.pass.Context(), f}, s.file.format.Compression)
+	defer h.Close()
+	if _, s.modTime, err = h.state(); err != nil {
+		return bare(err)
+	}
+	in := h.front(ctx)
+	defer in.Close()
+	defer func() { // before in is closed
+		if failure := in.failure(); failure != nil && err != nil && err != errOver {
+			err = failure
+		}
+	}()
+	plain, err := compress.NewReader(in, s.file.format.Compression)
 	if err != nil {
 		return err
 	}
 	defer plain.Close()
 	for located, err := range s.file.format.Container.Scan(plain, s.limit()) {
 		if err != nil {
-			if s.pass.Context().Err() != nil {
+			if ctx.Err() != nil {
 				return errOver
 			}
 			return err
@@ -415,19 +484,6 @@ func (s *scanner) samples() error {
 		}
 	}
 	return nil
-}
-
-// watched is a reader that ends with its context.
-type watched struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (w *watched) Read(p []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return w.r.Read(p)
 }
 
 // add adds the entries of a sample, whose fields are s.parts, and whose field cls

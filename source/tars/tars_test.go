@@ -71,7 +71,7 @@ func one(key string, fields ...string) sample.Sample {
 
 func openTars(t testing.TB, cfg Config, paths ...string) *Tars {
 	t.Helper()
-	src, err := Open(paths, cfg)
+	src, err := Open(t.Context(), paths, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestOpen(t *testing.T) {
 		{[]string{t.TempDir()}, Config{}, "no shards"},
 		{[]string{a}, Config{MaxSample: -1, Workers: -1}, "-1 workers"},
 	} {
-		if _, err := Open(c.paths, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Open(t.Context(), c.paths, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.paths, err, c.want)
 		}
 	}

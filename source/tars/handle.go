@@ -1,0 +1,247 @@
+package tars
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"shardify/shard/compress"
+	"shardify/source"
+	"shardify/source/folder"
+	"shardify/store"
+)
+
+// handle is a shard that is open for reading: a file of this machine, or an object of a
+// store. It may be read by many goroutines at once.
+type handle interface {
+	// ReadAt is as that of io.ReaderAt. What a store says is a *storeError.
+	compress.Source
+	// state returns the size of what is read, and its stamp, as source.Location has it in
+	// ModTime. Those of a file are what they are now, those of an object never change.
+	state() (size, stamp int64, err error)
+	// front returns a reader from the beginning to the end, for one goroutine.
+	front(ctx context.Context) front
+	Close() error
+}
+
+// front reads a shard front to back. Close it, and what reads it before that.
+type front interface {
+	io.Reader
+	// failure is the *storeError that a Read has returned, if one has: decoders do not
+	// always hand it on as it is.
+	failure() error
+	Close()
+}
+
+// storeError is what a store says of an object, which is not what the bytes say of a shard.
+type storeError struct{ err error }
+
+func (e *storeError) Error() string { return e.err.Error() }
+func (e *storeError) Unwrap() error { return e.err }
+
+// readError makes of an error of a handle the one that Read returns.
+func readError(loc source.Location, err error) error {
+	var of *storeError
+	if errors.As(err, &of) {
+		return folder.ObjectError(loc, of.err)
+	}
+	return folder.ReadError(loc, err)
+}
+
+// open opens the shard. An object must be that of the given stamp, if it is not 0.
+func (f *file) open(ctx context.Context, stamp int64) (handle, error) {
+	if f.st == nil {
+		file, _, err := openRegular(f.path)
+		if err != nil {
+			return nil, err
+		}
+		return localFile{file}, nil
+	}
+	o, err := f.st.Open(store.WithSize(ctx, f.size), f.object)
+	if err != nil {
+		return nil, &storeError{err}
+	}
+	return &object{of: o, path: f.path, size: f.size, stamp: stamp}, nil
+}
+
+// localFile is a file of this machine.
+type localFile struct{ *os.File }
+
+func (l localFile) ReadAt(_ context.Context, p []byte, off int64) (int, error) {
+	return l.File.ReadAt(p, off)
+}
+
+func (l localFile) state() (size, stamp int64, err error) {
+	info, err := l.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	return info.Size(), info.ModTime().UnixNano(), nil
+}
+
+func (l localFile) front(ctx context.Context) front { return &watched{ctx, l.File} }
+
+// watched is a file that ends with its context.
+type watched struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.r.Read(p)
+}
+
+func (*watched) failure() error { return nil }
+func (*watched) Close()         {}
+
+// object is an object of a store.
+type object struct {
+	of    store.Object
+	path  string
+	size  int64
+	stamp int64 // that it must have; 0: any
+}
+
+func (o *object) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
+	n, err := o.of.ReadAt(ctx, p, off)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return n, &storeError{err}
+	}
+	if o.stamp != 0 && n > 0 && folder.VersionOf(o.of.Info()) != o.stamp {
+		return 0, &storeError{fmt.Errorf("read %s: %w: it was written since it was listed", o.path, store.ErrChanged)}
+	}
+	return n, err
+}
+
+func (o *object) state() (size, stamp int64, err error) { return o.size, o.stamp, nil }
+func (o *object) Close() error                          { return o.of.Close() }
+
+const (
+	// aheadBytes is the size of the ranges in which an object is read front to back.
+	aheadBytes = 4 << 20
+	// aheadRanges is how many of them are under way while one is used: at 50 ms a request
+	// and 2 ms for the bytes, some 200 MB a second.
+	aheadRanges = 3
+)
+
+func (o *object) front(ctx context.Context) front {
+	ctx, cancel := context.WithCancel(ctx)
+	return &ahead{ctx: ctx, cancel: cancel, o: o}
+}
+
+// ahead reads an object front to back, ranges before they are needed.
+type ahead struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	o      *object
+	next   int64    // where the range begins that is asked for next
+	flight []*piece // the ranges that were asked for, in their order
+	used   *piece   // the range that is being used
+	rest   []byte   // what is left of it
+	err    error
+}
+
+// piece is a range of an object.
+type piece struct {
+	data []byte
+	err  error
+	done chan struct{} // has one token when data and err are there
+}
+
+func (a *ahead) Read(p []byte) (int, error) {
+	for len(a.rest) == 0 {
+		if a.err != nil {
+			return 0, a.err
+		}
+		a.ask()
+		if len(a.flight) == 0 {
+			return 0, io.EOF
+		}
+		a.used, a.flight = a.flight[0], a.flight[1:]
+		<-a.used.done // soon after the context, too
+		a.rest, a.err = a.used.data, a.used.err
+	}
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+// ask asks for the ranges that are not under way and should be.
+func (a *ahead) ask() {
+	for len(a.flight) <= aheadRanges && a.next < a.o.size {
+		c := a.used // its room is free
+		if a.used = nil; c == nil {
+			c = &piece{data: make([]byte, min(aheadBytes, a.o.size-a.next)), done: make(chan struct{}, 1)}
+		}
+		c.data = c.data[:min(int64(cap(c.data)), a.o.size-a.next)]
+		off := a.next
+		a.next += int64(len(c.data))
+		a.flight = append(a.flight, c)
+		go func() {
+			var n int
+			n, c.err = a.o.ReadAt(a.ctx, c.data, off)
+			switch {
+			case n == len(c.data):
+				c.err = nil // that of the end
+			case c.err == nil || errors.Is(c.err, io.EOF):
+				c.err = &storeError{fmt.Errorf("read %s: %w: it ends at %d", a.o.path, store.ErrChanged, off+int64(n))}
+			}
+			c.data = c.data[:n]
+			c.done <- struct{}{}
+		}()
+	}
+}
+
+// failure is what a range has ended with, which is of the store.
+func (a *ahead) failure() error { return a.err }
+
+// Close ends the requests that are under way.
+func (a *ahead) Close() {
+	a.cancel()
+	for _, c := range a.flight {
+		<-c.done
+	}
+	a.flight = nil
+}
+
+// inOrder is a handle of which most is read in order, as a front can. It is not for
+// concurrent use.
+type inOrder struct {
+	handle
+	f    front
+	at   int64         // of f
+	n    *atomic.Int64 // counts what is read
+	fail error         // the *storeError that was met
+}
+
+func (r *inOrder) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if off == r.at {
+		n, err = io.ReadFull(r.f, p)
+		if err == io.ErrUnexpectedEOF {
+			err = io.EOF
+		}
+		r.at += int64(n)
+	} else {
+		n, err = r.handle.ReadAt(ctx, p, off)
+	}
+	r.n.Add(int64(n))
+	var of *storeError
+	if errors.As(err, &of) && r.fail == nil {
+		r.fail = of
+	}
+	return n, err
+}
+
+// withContext makes an io.ReaderAt of a compress.Source.
+type withContext struct {
+	ctx context.Context
+	r   compress.Source
+}
+
+func (w withContext) ReadAt(p []byte, off int64) (int, error) { return w.r.ReadAt(w.ctx, p, off) }
