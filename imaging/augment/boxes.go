@@ -43,12 +43,16 @@ func (f BoxFilter) Validate() error {
 	return invalid("boxes", faults...)
 }
 
+// sliver is the width and height, in pixels, up to which a box counts as empty: of one
+// that lies outside, rounding may leave so much.
+const sliver = 1e-6
+
 // Keeps reports whether a box is large enough to keep. clipped is what shows of it,
 // whole what it would be if nothing were cut off.
 func (f BoxFilter) Keeps(clipped, whole Box) bool {
 	w, h, area := clipped.width(), clipped.height(), clipped.area()
 	// Written so that NaN fails.
-	return w > 0 && h > 0 && w >= f.MinSize && h >= f.MinSize && area >= f.MinArea && area >= f.MinVisibility*whole.area()
+	return w > sliver && h > sliver && w >= f.MinSize && h >= f.MinSize && area >= f.MinArea && area >= f.MinVisibility*whole.area()
 }
 
 // Boxes maps boxes of a source of width x height in place, and clips them to the image
