@@ -162,15 +162,19 @@ func Title(text string) string {
 }
 
 // ContentRange parses "bytes FROM-TO/SIZE", whose size may be "*" (-1), and
-// "bytes */SIZE", which is not ok, but has a size.
-func ContentRange(text string) (from, size int64, ok bool) {
-	size = -1
+// "bytes */SIZE", which is not ok, but has a size. Whether FROM, TO and SIZE fit together
+// the caller must ask; a TO that is no number is -1.
+func ContentRange(text string) (from, to, size int64, ok bool) {
+	to, size = -1, -1
 	text, ok = strings.CutPrefix(text, "bytes ")
 	part, whole, found := strings.Cut(text, "/")
 	if n, err := strconv.ParseUint(whole, 10, 63); err == nil {
 		size = int64(n)
 	}
-	first, _, dash := strings.Cut(part, "-")
+	first, last, dash := strings.Cut(part, "-")
+	if n, err := strconv.ParseUint(last, 10, 63); err == nil {
+		to = int64(n)
+	}
 	from, err := strconv.ParseInt(first, 10, 64)
-	return from, size, ok && found && dash && err == nil && from >= 0
+	return from, to, size, ok && found && dash && err == nil && from >= 0
 }

@@ -355,7 +355,7 @@ func (o *object) get(ctx context.Context, op string, v version, p []byte, off in
 			return a, fault("%w: the server ignores ranges, and would send all of it for every read: let another one serve the folder (nginx, caddy, `rclone serve http`), or read the shards from front to back, by name (`shardread stream '%s/{...}.tar'`)", errors.ErrUnsupported, o.s.url)
 		}
 	case http.StatusPartialContent:
-		from, size, ok := ContentRange(r.Header.Get("Content-Range"))
+		from, _, size, ok := ContentRange(r.Header.Get("Content-Range"))
 		if !ok || from != off {
 			return a, fault("%w: the server sends the range %.100q", errAnswer, r.Header.Get("Content-Range"))
 		}
@@ -363,7 +363,7 @@ func (o *object) get(ctx context.Context, op string, v version, p []byte, off in
 			return a, fault("%w: the server does not say how large it is (Content-Range)", errors.ErrUnsupported)
 		}
 	default:
-		if _, size, _ := ContentRange(r.Header.Get("Content-Range")); r.StatusCode == http.StatusRequestedRangeNotSatisfiable && off == 0 && size == 0 {
+		if _, _, size, _ := ContentRange(r.Header.Get("Content-Range")); r.StatusCode == http.StatusRequestedRangeNotSatisfiable && off == 0 && size == 0 {
 			a.ok = true // an empty object has no first byte
 			return a, nil
 		}

@@ -7,8 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"shardify/store"
+	web "shardify/store/http"
 )
 
 // headSize is what Open fetches of an object of unknown size: all of a manifest or an
@@ -194,8 +193,9 @@ func (s *Store) get(ctx context.Context, name, etag string, p []byte, off int64)
 	defer out.Body.Close()
 	from, size := int64(0), aws.ToInt64(out.ContentLength)
 	if out.ContentRange != nil {
+		var to int64
 		var ok bool
-		if from, size, ok = contentRange(*out.ContentRange); !ok {
+		if from, to, size, ok = web.ContentRange(*out.ContentRange); !ok || to < from || to >= size {
 			return a, fmt.Errorf("%w: the server sends the range %q", errAnswer, *out.ContentRange)
 		}
 	}
@@ -219,14 +219,3 @@ func (s *Store) get(ctx context.Context, name, etag string, p []byte, off int64)
 
 // errAnswer: the server answers something else than it was asked.
 var errAnswer = errors.New("a wrong answer")
-
-// contentRange parses "bytes FROM-TO/SIZE".
-func contentRange(text string) (from, size int64, ok bool) {
-	text, ok = strings.CutPrefix(text, "bytes ")
-	part, whole, found := strings.Cut(text, "/")
-	first, last, dash := strings.Cut(part, "-")
-	from, err1 := strconv.ParseInt(first, 10, 64)
-	to, err2 := strconv.ParseInt(last, 10, 64)
-	size, err3 := strconv.ParseInt(whole, 10, 64)
-	return from, size, ok && found && dash && errors.Join(err1, err2, err3) == nil && from >= 0 && from <= to && to < size
-}

@@ -174,14 +174,14 @@ func (b *body) accept(a *nethttp.Response) error {
 		}
 		return b.leaveOut()
 	case nethttp.StatusPartialContent:
-		from, size, ok := http.ContentRange(a.Header.Get("Content-Range"))
+		from, _, size, ok := http.ContentRange(a.Header.Get("Content-Range"))
 		if !ok || from != b.off {
 			return fmt.Errorf("GET %s from byte %d: %w: the server sends %q", b.name, b.off, fs.ErrInvalid, a.Header.Get("Content-Range"))
 		}
 		return b.same(a.Header, size)
 	case nethttp.StatusRequestedRangeNotSatisfiable:
 		// All there is has been delivered, where its length was not known.
-		if _, size, _ := http.ContentRange(a.Header.Get("Content-Range")); b.off > 0 && size == b.off && (b.size < 0 || b.size == size) {
+		if _, _, size, _ := http.ContentRange(a.Header.Get("Content-Range")); b.off > 0 && size == b.off && (b.size < 0 || b.size == size) {
 			return io.EOF
 		}
 		if b.off > 0 {
