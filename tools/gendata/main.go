@@ -1,12 +1,14 @@
 // Gendata makes image data sets for tests and benchmarks: trees of class folders with
 // pictures that cost a loader what photographs cost it, with broken and unusual files
-// on request, with a million tiny files, or with copies of photographs that one has.
+// on request, with a million tiny files, with shapes that a model can learn, or with
+// copies of photographs that one has.
 //
 //	go run ./tools/gendata DIR                                     1000 photographs in 10 classes
 //	go run ./tools/gendata DIR --images 50000 --classes 1000 --splits train:0.9,val:0.1
 //	go run ./tools/gendata DIR --odd 8                             and 8 files of each odd kind
 //	go run ./tools/gendata DIR --with truncated,empty --json       and tell which files are bad
 //	go run ./tools/gendata DIR --tiny --images 1000000 --classes 1000
+//	go run ./tools/gendata DIR --shapes --splits train:0.8,val:0.2 ten shapes to tell apart
 //	go run ./tools/gendata DIR --from PHOTOS --copies 16 --classes 1000 --link
 //	go run ./tools/gendata stats DIR...                            what JPEG files are like
 //
@@ -99,6 +101,7 @@ func (g *generateFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&g.splits, "splits", "", "split folders and their shares, as in train:0.9,val:0.1")
 	f.Uint64Var(&g.config.Seed, "seed", 0, "another seed gives other images")
 	f.BoolVar(&g.config.Tiny, "tiny", false, "files of a few hundred bytes, quickly")
+	f.BoolVar(&g.config.Shapes, "shapes", false, "small pictures of ten shapes, each a class, for a model to learn")
 	f.StringVar(&g.config.From, "from", "", "copy the files of this folder rather than make images")
 	f.IntVar(&g.config.Copies, "copies", 0, "with --from: copies of each file (default 1)")
 	f.BoolVar(&g.config.Link, "link", false, "with --from: hard links rather than copies, where possible")

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Config says what tree to make: of photographs, of Tiny files, or of copies From a
-// folder.
+// Config says what tree to make: of photographs, of Shapes, of Tiny files, or of copies
+// From a folder.
 type Config struct {
 	// Images is how many images are made; 0 means 1000. With From it must be 0.
 	Images int `json:"images,omitempty"`
@@ -22,6 +22,9 @@ type Config struct {
 	Seed uint64 `json:"seed,omitempty"`
 	// Tiny makes files of a few hundred bytes: JPEGs, and a PNG in every eight.
 	Tiny bool `json:"tiny,omitempty"`
+	// Shapes makes small JPEGs of ten shapes, each a class of its own, so that a model
+	// can learn to tell the classes apart. There are at most 10 Classes then.
+	Shapes bool `json:"shapes,omitempty"`
 	// From is a folder whose files (at any depth, hidden ones excepted) take the
 	// place of the images.
 	From string `json:"from,omitempty"`
@@ -96,6 +99,12 @@ func (c *Config) Validate() error {
 	if c.From != "" && c.Tiny {
 		fault("from %q excludes tiny files", c.From)
 	}
+	if c.Shapes && (c.From != "" || c.Tiny) {
+		fault("shapes exclude tiny files, and copies from a folder")
+	}
+	if c.Shapes && c.Classes > len(outlines) {
+		fault("classes: %d; there are %d shapes", c.Classes, len(outlines))
+	}
 	if c.From == "" && (c.Copies > 0 || c.Link) {
 		fault("copies and links need a folder to copy from")
 	}
@@ -153,14 +162,16 @@ func newLayout(c *Config, files int) layout {
 	return l
 }
 
-// place returns the folder and the class of file i.
-func (l *layout) place(i int) (dir, class string) {
+// place returns the folder and the class of file i, by name and by number.
+func (l *layout) place(i int) (dir, name string, class int) {
 	begin, s := 0, 0
 	for i >= l.ends[s] {
 		begin = l.ends[s]
 		s++
 	}
-	return l.dir(l.splits[s].Name, (i-begin)%l.classes)
+	class = (i - begin) % l.classes
+	dir, name = l.dir(l.splits[s].Name, class)
+	return dir, name, class
 }
 
 // odd returns the folder of the i-th odd file.

@@ -289,6 +289,7 @@ type worker struct {
 	g       *generator
 	painter *photo.Painter // made with the first photograph
 	odd     *oddities      // made with the first odd file
+	shapes  shapes
 	enc     jpegenc.Encoder
 	buf     []byte
 	done    Report
@@ -315,6 +316,16 @@ func (g *generator) run(ctx context.Context, workers int) error {
 	switch {
 	case g.config.From != "":
 		makeOne, files, chunk = (*worker).copies, len(g.sources), 1
+	case g.config.Shapes:
+		makeOne = func(w *worker, i int) error {
+			_, _, class := g.layout.place(i)
+			data, err := w.shapes.file(w.buf[:0], g.config.Seed, i, class)
+			if err != nil {
+				return fmt.Errorf("shape %d: %w", i, err)
+			}
+			w.buf = data
+			return w.save(w.path(i, ".JPEG"), data)
+		}
 	case g.config.Tiny:
 		makeOne = func(w *worker, i int) error {
 			data, ext := little.file(w.buf[:0], g.config.Seed, i)
@@ -414,7 +425,7 @@ func (w *worker) oddFile(n int) error {
 
 // path is where file i belongs. ext begins with a dot, or is empty.
 func (w *worker) path(i int, ext string) string {
-	dir, class := w.g.layout.place(i)
+	dir, class, _ := w.g.layout.place(i)
 	return filepath.Join(w.g.dir, dir, class+"_"+strconv.Itoa(i)+ext)
 }
 

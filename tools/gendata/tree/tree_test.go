@@ -12,6 +12,7 @@ import (
 	_ "image/png"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +83,7 @@ func TestWorkersDoNotMatter(t *testing.T) {
 		"photographs": {Images: 30, Classes: 4, Seed: 3, Splits: splits},
 		"odd":         {Images: 3, Classes: 2, Odd: 2},
 		"tiny":        {Images: 600, Classes: 7, Tiny: true, Splits: splits},
+		"shapes":      {Images: 60, Classes: 7, Shapes: true, Splits: splits},
 		"from":        {From: photos, Copies: 9, Classes: 5, Seed: 9},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -351,9 +353,75 @@ func TestTiny(t *testing.T) {
 	}
 }
 
+// Every shape can be told from all others: at its best place, scale and turn it covers
+// less than nine tenths of what another one covers, and is not its mirror image.
+func TestShapesDiffer(t *testing.T) {
+	overlap := func(a, b func(x, y float64) bool, scale, turn, mirror float64) float64 {
+		sin, cos := math.Sincos(turn * math.Pi / 180)
+		var both, either int
+		for j := range 60 {
+			for i := range 60 {
+				x, y := float64(i)/30-1, float64(j)/30-1
+				p, q := a(x, y), b(mirror*(x*cos+y*sin)/scale, (y*cos-x*sin)/scale)
+				if p && q {
+					both++
+				}
+				if p || q {
+					either++
+				}
+			}
+		}
+		return float64(both) / float64(either)
+	}
+	for i, a := range outlines {
+		for j, b := range outlines {
+			best := 0.0
+			for _, scale := range []float64{0.8, 0.9, 1, 1.1, 1.25} {
+				for _, turn := range []float64{-18, -9, 0, 9, 18} {
+					best = max(best, overlap(a, b, scale, turn, 1), overlap(a, b, scale, turn, -1))
+				}
+			}
+			if same := i == j; same != (best > 0.9) {
+				t.Errorf("shapes %d and %d: %.2f of them is common", i, j, best)
+			}
+		}
+	}
+}
+
+// Each picture of a shape is a whole JPEG of a size between the stated ones, and no two
+// are alike.
+func TestShapes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tree")
+	r := generate(t, dir, Config{Images: 200, Shapes: true}, 2)
+	files := content(t, dir)
+	if r.Classes != len(outlines) || len(files) != 200 {
+		t.Fatalf("%d files in %d classes", len(files), r.Classes)
+	}
+	seen := map[[32]byte]bool{}
+	for path, hash := range files {
+		if seen[hash] {
+			t.Errorf("%s has a double", path)
+		}
+		seen[hash] = true
+		f, err := os.Open(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, format, err := image.Decode(f)
+		f.Close()
+		if err != nil || format != "jpeg" {
+			t.Fatalf("%s: %s, %v", path, format, err)
+		}
+		if w, h := img.Bounds().Dx(), img.Bounds().Dy(); min(w, h) < shapesSide || max(w, h) > shapesSide+shapesSpan {
+			t.Errorf("%s has %d × %d pixels", path, w, h)
+		}
+	}
+}
+
 func TestValidate(t *testing.T) {
 	for _, c := range []Config{
 		{Images: -1}, {Classes: -1}, {Odd: -1}, {From: "x", Images: 3}, {From: "x", Tiny: true}, {Copies: 2}, {Link: true},
+		{Shapes: true, Tiny: true}, {From: "x", Shapes: true}, {Shapes: true, Classes: 11},
 		{With: []Kind{"jpeg2000"}}, {With: []Kind{PNG, PNG}},
 		{Splits: []Split{{"", 1}}}, {Splits: []Split{{"..", 1}}}, {Splits: []Split{{"a/b", 1}}},
 		{Splits: []Split{{"a", 1}, {"a", 1}}}, {Splits: []Split{{"a", -1}, {"b", 2}}}, {Splits: []Split{{"a", 0}}},
