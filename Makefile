@@ -42,7 +42,7 @@ GENERIC := ./imaging/jpeg/... ./imaging/resize ./imaging/augment ./imaging/tenso
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test generic race bench bench-pack bench-scale bench-verify bench-peers bench-jpeg bench-memory bench-first bench-s3 soak-resume soak-s3 fuzz \
-	asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
+	test-python wheel asm asm-check lint fmt fmt-check mod-check vet cross peers programs tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
@@ -57,14 +57,32 @@ build: ## build bin/shardify and bin/shardread, stamped with git's version
 demo: build ## pack, verify and stream a generated data set, or DATA=dir
 	@GO='$(GO)' DATA='$(DATA)' IMAGES='$(IMAGES)' CLASSES='$(CLASSES)' sh tools/demo.sh
 
-test: peers programs tools ## all tests, with every peer, then without assembly, then the race detector
+test: peers peers-torch programs tools ## all tests, with every peer, then without assembly, the race detector, the Python package
 	@status=0; \
 	export SHARDIFY_PEERS=require; \
 	echo '$(GO) test $(PKGS)'; \
 	CGO_ENABLED=0 $(GO) test -timeout 15m $(PKGS) || status=1; \
 	$(MAKE) --no-print-directory generic || status=1; \
 	$(MAKE) --no-print-directory race || status=1; \
+	$(if $(filter ./...,$(PKGS)),$(MAKE) --no-print-directory test-python || status=1;) \
 	exit $$status
+
+# tests/torch needs torch, which has an environment of its own.
+test-python: build peers peers-torch ## the Python package: format, lint, types, tests with and without torch
+	@status=0; \
+	export SHARDIFY_PEERS=require SHARDREAD_PROGRAMS='$(CURDIR)/bin'; \
+	cd python && bin='$(CURDIR)/.venv/bin'; \
+	"$$bin/ruff" format --check . || status=1; \
+	"$$bin/ruff" check . || status=1; \
+	"$$bin/mypy" || status=1; \
+	"$$bin/python" -m pytest -q --ignore tests/torch || status=1; \
+	[ ! -d tests/torch ] || '$(CURDIR)/.cache/peers/torch/bin/python' -m pytest -q tests/torch || status=1; \
+	exit $$status
+
+wheel: ## dist/*.whl: the Python package with both programs inside, for Linux on amd64 and arm64
+	@mkdir -p dist && rm -f dist/shardread-*.whl
+	@for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist ./python || exit 1; done
+	@ls -l dist
 
 generic: ## the tests of the rooms with assembly, without it
 	CGO_ENABLED=0 $(GO) test -tags purego -timeout 15m $(if $(filter ./...,$(PKGS)),$(GENERIC),$(PKGS))
@@ -131,8 +149,9 @@ asm: ## write the assembly of imaging/... with avo (tools/asm)
 asm-check: ## fail if the assembly is not what tools/asm writes
 	@cd tools/asm && $(GO) vet . && $(GO) run . -check
 
-fmt: $(LINT) ## format all Go code
+fmt: $(LINT) ## format all Go code, and Python's where .venv is
 	$(LINT) fmt ./...
+	[ ! -x .venv/bin/ruff ] || .venv/bin/ruff format python
 
 fmt-check: $(LINT) ## fail if a file is not formatted
 	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)) && \

@@ -1,15 +1,34 @@
 #!/bin/sh
 # Makes a virtual environment of a list of packages at pinned versions, once per version
-# of the list: venv.sh FOLDER LIST. PYTHON is the interpreter, python3 by default.
+# of the list: venv.sh FOLDER LIST. PYTHON is the interpreter, python3 by default. An
+# environment that is there is brought to what the list says.
+#
+# uv installs it: several times as fast as pip, and with one copy on the disk of what
+# several environments have. It lies in .cache/tools.
 set -eu
 
 folder=$1
 list=$2
+python=${PYTHON:-python3}
 
 ! cmp -s "$list" "$folder/requirements.txt" || exit 0
+
+version=0.13.8
+uv=.cache/tools/uv-$version
+if [ ! -x "$uv/bin/uv" ]; then
+	rm -rf .cache/tools/uv-*
+	"$python" -m venv "$uv"
+	"$uv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$version"
+fi
+
 echo "installing $list into $folder"
-rm -rf "$folder"
 mkdir -p "$(dirname "$folder")"
-"${PYTHON:-python3}" -m venv "$folder"
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$list"
+# A folder whose interpreter is gone, or was another version, is no environment any more.
+if [ "$("$folder/bin/python" -V 2>&1)" != "$("$python" -V 2>&1)" ]; then
+	rm -rf "$folder"
+	"$python" -m venv "$folder"
+fi
+rm -f "$folder/requirements.txt"
+# What is listed is all that is needed; the resolver has nothing to decide.
+"$uv/bin/uv" pip sync --quiet --python "$folder/bin/python" "$list"
 cp "$list" "$folder/requirements.txt"

@@ -1,0 +1,88 @@
+"""What all tests share: the programs, and small data sets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+"""The repository."""
+
+# The package is tested as it lies here, in this process and in those that tests start.
+sys.path.insert(0, str(ROOT / "python"))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")])
+)
+
+
+def require(what: str) -> None:
+    """Skip loudly for what is not there, or fail where everything has to be."""
+    if os.environ.get("SHARDIFY_PEERS") == "require":
+        pytest.fail(f"{what} is missing; `make test-python` installs it")
+    pytest.skip(f"SKIPPED LOUDLY: {what} is missing; `make test-python` installs it and runs this")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the programs, unless SHARDREAD_PROGRAMS says where they are."""
+    if given := os.environ.get("SHARDREAD_PROGRAMS"):
+        return Path(given)
+    folder = tmp_path_factory.mktemp("programs")
+    subprocess.run(
+        ["go", "build", "-o", f"{folder}{os.sep}", "./cmd/..."],
+        cwd=ROOT,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        check=True,
+    )
+    os.environ["SHARDREAD_PROGRAMS"] = str(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder of 150 images like photographs: train and val, of five classes."""
+    folder = tmp_path_factory.mktemp("images") / "images"
+    command = ["go", "run", "./tools/gendata", str(folder)]
+    command += ["--images", "150", "--classes", "5", "--splits", "train:0.8,val:0.2"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shards(images: Path, programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pack the images: four shards of each split."""
+    folder = tmp_path_factory.mktemp("shards") / "shards"
+    command = [str(programs / "shardify"), "pack", str(images), str(folder), "--shards", "4"]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photographs() -> Path:
+    """Find real photographs: $SHARDIFY_PHOTOS, or those beside the repository."""
+    given = os.environ.get("SHARDIFY_PHOTOS")
+    folder = Path(given) if given else ROOT.parent / "shared/data/imagenet-sample"
+    if not folder.is_dir():
+        pytest.skip("SKIPPED LOUDLY: no photographs; set SHARDIFY_PHOTOS to a folder of JPEG files")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photograph_shards(
+    photographs: Path, programs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Pack the photographs, each in the class that its name ends with."""
+    folder = tmp_path_factory.mktemp("photographs")
+    for file in sorted(photographs.glob("*.JPEG")):
+        wnid = folder / "images" / file.name.split("_")[0]
+        wnid.mkdir(parents=True, exist_ok=True)
+        (wnid / file.name).symlink_to(file)
+    command = [str(programs / "shardify"), "pack", str(folder / "images"), str(folder / "shards")]
+    subprocess.run([*command, "--shard-size", "8MiB"], check=True, capture_output=True)
+    shutil.rmtree(folder / "images")
+    return folder / "shards"
