@@ -439,7 +439,7 @@ func (a *lookahead) send(w *wants, p spot) bool {
 	if a.pool.ahead.Load()+class > a.limit || len(a.pass.spans) == cap(a.pass.spans) {
 		return false
 	}
-	b, err := a.pool.try(class, 0)
+	b, err := a.pool.try(kind{class: class}, 0)
 	if b == nil || err != nil {
 		return false // also where the system has none: batches report that
 	}

@@ -254,3 +254,68 @@ func (j *job) compact() {
 	j.samples, j.labels = j.samples[:j.n], j.labels[:j.n]
 	j.keys, j.keyEnds = keys, ends
 }
+
+// Tensors are those that a full batch will have, in order, without Data. A length that
+// differs from batch to batch is -1.
+func (r *Reader) Tensors() []Tensor {
+	c, p := &r.config, r.canvases[0]
+	n := c.BatchSize
+	for _, other := range r.canvases[1:] { // sizes of buckets
+		if other.height != p.height {
+			p.height = -1
+		}
+		if other.width != p.width {
+			p.width = -1
+		}
+	}
+	var list []Tensor
+	add := func(name string, d DType, shape ...int) {
+		list = append(list, Tensor{Name: name, DType: d, Shape: shape})
+	}
+	picture := func(name string, d DType) {
+		if c.Layout == LayoutNCHW {
+			add(name, d, n, 3, p.height, p.width)
+		} else {
+			add(name, d, n, p.height, p.width, 3)
+		}
+	}
+	if c.Decode == DecodeImage {
+		picture(imageTensor, c.DType)
+	}
+	add(labelTensor, DTypeInt64, n)
+	for i := range p.makers {
+		m := &p.makers[i]
+		switch m.Kind {
+		case KindImage:
+			picture(m.Name, m.DType)
+			continue
+		case KindMask:
+			add(m.Name, m.DType, n, p.height, p.width)
+			continue
+		}
+		shape := append([]int{n}, m.pattern...)
+		switch m.Collate {
+		case CollatePad:
+			longest := or(m.PadTo, -1)
+			shape[1+m.vary] = longest
+			add(m.Name, m.DType, shape...)
+			add(m.beside[0], DTypeBool, n, longest)
+			add(m.beside[1], DTypeInt64, n)
+		case CollateRagged:
+			add(m.Name, m.DType, shape[1:]...)
+			add(m.beside[0], DTypeInt64, n+1)
+		default:
+			add(m.Name, m.DType, shape...)
+		}
+	}
+	if c.blends() {
+		add(partnerTensor, DTypeInt64, n)
+		if c.Classes > 0 {
+			add(softTensor, DTypeFloat32, n, c.Classes)
+		}
+	}
+	return list
+}
+
+// Tensors are those that a full batch will have; see Reader.Tensors.
+func (s *Stream) Tensors() []Tensor { return s.core.Tensors() }

@@ -127,6 +127,10 @@ type Config struct {
 	// The tables of Sampling and Buckets count, 4 to 20 bytes for each sample. Not counted
 	// are the samples that stand in for damaged ones.
 	Memory int64 `json:"memory,omitempty"`
+
+	// Slabs, if not nil, is where the memory of batches is taken from. It is no part of
+	// the JSON form.
+	Slabs Slabs `json:"-"`
 }
 
 // Decode says what a sample's image becomes.

@@ -21,6 +21,7 @@ type job struct {
 	slots int
 	n     int
 	slab  *block
+	used  int64 // of the slab
 	// over is memory of the pool that decoding takes beyond the scratch memory.
 	over    *block
 	samples []int64

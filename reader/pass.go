@@ -163,7 +163,7 @@ func (r *Reader) takePool() *pool {
 	if p := r.spare.Swap(nil); p != nil {
 		return p
 	}
-	return newPool(r.poolBytes, r.counters.memory)
+	return newPool(r.poolBytes, r.counters.memory, r.config.Slabs)
 }
 
 func (p *pass) start() {

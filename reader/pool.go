@@ -25,6 +25,7 @@ import (
 type pool struct {
 	size  int64
 	meter *meter
+	slabs Slabs         // where those come from; nil: from where all blocks do
 	wake  chan struct{} // something was given back, or lost
 
 	ahead atomic.Int64 // bytes of spans
@@ -32,7 +33,7 @@ type pool struct {
 	mu    sync.Mutex
 	used  int64 // bytes of all blocks
 	free  int64 // bytes of idle ones
-	idle  map[int64][]*block
+	idle  map[kind][]*block
 	lent  map[*block]struct{} // but for those that the consumer has
 	peak  int64
 	ended bool
@@ -41,20 +42,29 @@ type pool struct {
 	lost error // a batch was dropped that can never be given back
 }
 
+// kind tells which blocks may stand for each other.
+type kind struct {
+	// class is their size. Negative, it is room for so many bytes, without a block of
+	// memory.
+	class int64
+	// slab: a batch is to lie in it.
+	slab bool
+}
+
 // block is memory aligned to 64 bytes.
 type block struct {
 	data []byte
-	// mapped: data is no memory of Go's heap.
-	mapped bool
+	// mapped: data is no memory of Go's heap. slab: it is that of Config.Slabs.
+	mapped, slab bool
 	// elsewhere, without data: so many bytes are taken elsewhere.
 	elsewhere int64
 }
 
-func newPool(size int64, m *meter) *pool {
+func newPool(size int64, m *meter, slabs Slabs) *pool {
 	return &pool{
-		size: size, meter: m, wake: make(chan struct{}, 1),
+		size: size, meter: m, slabs: slabs, wake: make(chan struct{}, 1),
 		jobs: make(chan *job, ahead),
-		idle: map[int64][]*block{}, lent: map[*block]struct{}{},
+		idle: map[kind][]*block{}, lent: map[*block]struct{}{},
 	}
 }
 
@@ -71,11 +81,11 @@ func sizeClass(n int64) int64 {
 // stalled is how long get waits before it looks for lost batches.
 const stalled = 2 * time.Second
 
-// wait lends a block of a size class as soon as the pool has room for it, or, where
+// wait lends a block of a kind as soon as the pool has room for it, or, where
 // it can never have that much, when nothing is lent but own bytes, which are those
 // that cannot be given back before wait returns. It returns nil when giveUp, which may
 // be nil, is true; it is asked whenever there is no room.
-func (p *pool) wait(ctx context.Context, class, own int64, giveUp func() bool) (*block, error) {
+func (p *pool) wait(ctx context.Context, k kind, own int64, giveUp func() bool) (*block, error) {
 	tick := time.NewTicker(stalled)
 	defer tick.Stop()
 	for {
@@ -92,37 +102,28 @@ func (p *pool) wait(ctx context.Context, class, own int64, giveUp func() bool) (
 		if err := p.leak(); err != nil {
 			return nil, err
 		}
-		if b, err := p.try(class, own); b != nil || err != nil {
+		if b, err := p.try(k, own); b != nil || err != nil {
 			return b, err
 		}
 	}
 }
 
-// try lends a block if there is one or room for one; otherwise it returns nil. A negative
-// class is room for so many bytes, without a block of memory.
-func (p *pool) try(class, own int64) (*block, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if class < 0 {
-		if !p.room(-class, own) {
-			return nil, nil
-		}
-		p.count(-class)
-		b := &block{elsewhere: -class}
-		p.lent[b] = struct{}{}
+// try lends a block if there is one or room for one; otherwise it returns nil.
+func (p *pool) try(k kind, own int64) (*block, error) {
+	k.slab = k.slab && p.slabs != nil
+	b, room := p.take(k, own)
+	if !room {
 		return b, nil
 	}
-	b, room := p.take(class, own)
-	if room {
-		var err error
-		if b, err = newBlock(class); err != nil {
-			p.count(-class)
-			return nil, err
-		}
+	// Only one goroutine takes, so that what was counted is not taken twice.
+	b, err := p.newBlock(k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.count(-k.class)
+		return nil, err
 	}
-	if b != nil {
-		p.lent[b] = struct{}{}
-	}
+	p.lent[b] = struct{}{}
 	return b, nil
 }
 
@@ -133,32 +134,41 @@ func (p *pool) full(n int64) bool {
 	return p.used-p.free+sizeClass(n) > p.size
 }
 
-// take finds an idle block or says that there is room for a new one.
-func (p *pool) take(class, own int64) (*block, bool) {
-	for c := class; c <= class+class/4; c = sizeClass(c + 1) {
-		if list := p.idle[c]; len(list) > 0 {
-			b := list[len(list)-1]
-			p.drop(c)
-			p.free -= c
+// take lends an idle block, or counts a new one and says that there is room for it.
+func (p *pool) take(k kind, own int64) (b *block, room bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k.class < 0 {
+		if !p.room(-k.class, own) {
+			return nil, false
+		}
+		p.count(-k.class)
+		b = &block{elsewhere: -k.class}
+		p.lent[b] = struct{}{}
+		return b, false
+	}
+	for c := k.class; c <= k.class+k.class/4; c = sizeClass(c + 1) {
+		if list := p.idle[kind{c, k.slab}]; len(list) > 0 {
+			b = p.drop(kind{c, k.slab})
+			p.lent[b] = struct{}{}
 			return b, false
 		}
 	}
-	if !p.room(class, own) {
+	if !p.room(k.class, own) {
 		return nil, false
 	}
-	p.count(class)
+	p.count(k.class)
 	return nil, true
 }
 
-// room says that there is room for so many bytes more; idle blocks make it.
+// room says that there is room for so many bytes more; idle blocks make it, slabs last,
+// which others may have to be told of.
 func (p *pool) room(n, own int64) bool {
-	for p.used+n > p.size && p.free > 0 {
-		for c, list := range p.idle {
-			b := list[len(list)-1]
-			p.drop(c)
-			p.free -= c
-			p.release(b)
-			break
+	for _, slab := range []bool{false, true} {
+		for k := range p.idle {
+			for k.slab == slab && len(p.idle[k]) > 0 && p.used+n > p.size {
+				p.release(p.drop(k))
+			}
 		}
 	}
 	return p.used+n <= p.size || p.used <= own
@@ -172,12 +182,15 @@ func (p *pool) count(n int64) {
 }
 
 // drop takes the last block from an idle list.
-func (p *pool) drop(class int64) {
-	list := p.idle[class]
+func (p *pool) drop(k kind) *block {
+	list := p.idle[k]
+	b := list[len(list)-1]
 	list[len(list)-1] = nil
-	if p.idle[class] = list[:len(list)-1]; len(list) == 1 {
-		delete(p.idle, class)
+	if p.idle[k] = list[:len(list)-1]; len(list) == 1 {
+		delete(p.idle, k)
 	}
+	p.free -= int64(len(b.data))
+	return b
 }
 
 // keep notes that the consumer has a block from here on.
@@ -194,9 +207,9 @@ func (p *pool) put(b *block) {
 	if p.ended || b.elsewhere > 0 {
 		p.release(b)
 	} else {
-		class := int64(len(b.data))
-		p.free += class
-		p.idle[class] = append(p.idle[class], b)
+		k := kind{int64(len(b.data)), b.slab}
+		p.free += k.class
+		p.idle[k] = append(p.idle[k], b)
 	}
 	p.mu.Unlock()
 	p.notify()
@@ -233,13 +246,11 @@ func (p *pool) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
-	for class, list := range p.idle {
-		for _, b := range list {
-			p.free -= class
-			p.release(b)
+	for k := range p.idle {
+		for len(p.idle[k]) > 0 {
+			p.release(p.drop(k))
 		}
 	}
-	clear(p.idle)
 	for b := range p.lent {
 		p.release(b)
 	}
@@ -250,7 +261,10 @@ func (p *pool) end() {
 func (p *pool) release(b *block) {
 	p.count(-int64(len(b.data)) - b.elsewhere)
 	b.elsewhere = 0
-	if b.mapped {
+	switch {
+	case b.slab:
+		p.slabs.Free(b.data)
+	case b.mapped:
 		unmapMemory(b.data)
 	}
 	b.data = nil // who uses it after this panics, and touches no memory
@@ -260,8 +274,20 @@ func (p *pool) release(b *block) {
 // some 65,000 mappings.
 const leastMapped = 256 << 10
 
-// newBlock allocates a block of a size class.
-func newBlock(class int64) (*block, error) {
+// newBlock allocates a block of a kind.
+func (p *pool) newBlock(k kind) (*block, error) {
+	class := k.class
+	if k.slab {
+		data, err := p.slabs.Alloc(class)
+		if err != nil {
+			return nil, fmt.Errorf("memory for a batch: %w", err)
+		}
+		if int64(len(data)) != class || addressOf(data)%slabAlign != 0 {
+			p.slabs.Free(data)
+			return nil, fmt.Errorf("memory for a batch: Slabs gave %d bytes at %#x, where %d at a multiple of %d were asked for", len(data), addressOf(data), class, slabAlign)
+		}
+		return &block{data: data, slab: true}, nil
+	}
 	if class >= leastMapped {
 		data, err := mapMemory(class)
 		if err == nil || !errors.Is(err, errors.ErrUnsupported) {

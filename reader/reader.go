@@ -269,6 +269,9 @@ func (r *Reader) divideMemory() error {
 		}
 	}
 	batch += fields / max(1, r.split.Samples) * int64(c.BatchSize)
+	if c.Slabs != nil {
+		batch += tableBytes(c.BatchSize, len(r.wanted.names)) + expectedKey*int64(c.BatchSize)
+	}
 	batch = sizeClass(batch)
 	r.ahead = r.planAhead()
 	cols := len(r.wanted.names)
@@ -343,6 +346,9 @@ func (r *Reader) divideMemory() error {
 	r.rows = newRowCache(kept, r.counters.memory, r.loadRows)
 	return nil
 }
+
+// expectedKey is about how long a sample's key is.
+const expectedKey = 64
 
 // maxFrames is what frames of .zst shards are decompressed into and kept in, where memory
 // allows it: 8 reads of spans beside each other, and 500 frames as this program writes

@@ -111,7 +111,7 @@ func (s *scheduler) batch(j *job, b int64) error {
 	s.lookUp(j)
 	for j.slab == nil { // again where a span was given up
 		var err error
-		if j.slab, err = s.take(j, s.lay(j), 0); err != nil {
+		if j.slab, err = s.take(j, j.seal(s.lay(j)), 0, true); err != nil {
 			return fmt.Errorf("batch %d of epoch %d: %w", b, s.plan.epoch, err)
 		}
 	}
@@ -373,7 +373,7 @@ func (s *scheduler) lend(j *job, from, to int, size int64) error {
 	var b *block
 	for b == nil {
 		var err error
-		if b, err = s.take(j, size, own); err != nil {
+		if b, err = s.take(j, size, own, false); err != nil {
 			return fmt.Errorf("sample %q: %w", j.key(int(j.reads[from].pieces[0].slot)), err)
 		}
 	}
@@ -421,23 +421,23 @@ func (s *scheduler) send(r *read) error {
 
 // take takes memory from the pool for a job. It returns nil where it has given up a span
 // for that, and may be called again.
-func (s *scheduler) take(j *job, n, own int64) (*block, error) {
+func (s *scheduler) take(j *job, n, own int64, slab bool) (*block, error) {
 	if most := max(s.pool.size, maxLent); n > most {
 		return nil, fmt.Errorf("takes %d bytes of memory, more than the %d that one may; a smaller batch_size or more memory helps", n, most)
 	}
-	return s.lent(j, sizeClass(n), own)
+	return s.lent(j, kind{sizeClass(n), slab}, own)
 }
 
 // takeOver takes room for n bytes that decoding takes.
 func (s *scheduler) takeOver(j *job, n int64) (*block, error) {
-	return s.lent(j, -n, int64(len(j.slab.data)))
+	return s.lent(j, kind{class: -n}, int64(len(j.slab.data)))
 }
 
-func (s *scheduler) lent(j *job, class, own int64) (*block, error) {
-	if b, err := s.pool.try(class, own); b != nil || err != nil {
+func (s *scheduler) lent(j *job, k kind, own int64) (*block, error) {
+	if b, err := s.pool.try(k, own); b != nil || err != nil {
 		return b, err
 	}
 	defer j.passed(stepMemory)
 	defer trace.StartRegion(j.ctx, "memory").End()
-	return s.pool.wait(s.ctx, class, own, func() bool { return s.asked.Load() >= j.number && s.look.giveUp() })
+	return s.pool.wait(s.ctx, k, own, func() bool { return s.asked.Load() >= j.number && s.look.giveUp() })
 }

@@ -252,7 +252,11 @@ func (s *Stream) chooseFields() {
 func (s *Stream) divideMemory() error {
 	c := &s.core.config
 	canvas := &s.core.canvases[0]
-	batch := sizeClass(int64(c.BatchSize)*canvas.sampleBytes() + c.blendBytes(c.BatchSize, canvas.bytes))
+	batch := int64(c.BatchSize)*canvas.sampleBytes() + c.blendBytes(c.BatchSize, canvas.bytes)
+	if c.Slabs != nil {
+		batch += tableBytes(c.BatchSize, len(s.core.wanted.names)) + expectedKey*int64(c.BatchSize)
+	}
+	batch = sizeClass(batch)
 	open := s.mostOpen()
 	s.buffer, s.readBuf = c.WindowBytes, readAheadEach
 	if c.ReadAhead > 0 {

@@ -385,7 +385,7 @@ func (f *filler) makeRoom(cost int64) error {
 // memory takes memory for n bytes of a sample, old among them.
 func (f *filler) memory(in *sampleIn, old []byte, n int64) ([]byte, error) {
 	if n > int64(len(in.room)) || len(old) > 0 {
-		b, err := f.get(n)
+		b, err := f.get(n, false)
 		if err != nil {
 			return nil, fmt.Errorf("sample %d of shard %s: %w", in.number&(1<<32-1), f.s.titles[in.shard], err)
 		}
@@ -406,17 +406,17 @@ func (f *filler) memory(in *sampleIn, old []byte, n int64) ([]byte, error) {
 
 // get takes a block from the pool. Where it must wait for one, the consumer must not
 // wait for the job that is held back.
-func (f *filler) get(n int64) (*block, error) {
+func (f *filler) get(n int64, slab bool) (*block, error) {
 	if f.last != nil && f.pool.full(n) {
 		f.sendLast(false)
 	}
 	if most := max(f.pool.size, maxLent); n > most {
 		return nil, fmt.Errorf("takes %d bytes of memory, more than the %d that one may; a smaller batch_size or more memory helps", n, most)
 	}
-	class := sizeClass(n)
-	b, err := f.pool.try(class, f.own)
+	k := kind{sizeClass(n), slab}
+	b, err := f.pool.try(k, f.own)
 	if b == nil && err == nil {
-		b, err = f.pool.wait(f.ctx, class, f.own, nil)
+		b, err = f.pool.wait(f.ctx, k, f.own, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -674,7 +674,7 @@ func (f *filler) job() (*job, error) {
 			j.fail(i, j.sampleError(i, "", -1, in.err))
 		}
 	}
-	slab, err := f.get(j.lay(at))
+	slab, err := f.get(j.seal(j.lay(at)), true)
 	if err != nil {
 		return nil, err
 	}
