@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/parquet-go/parquet-go"
 )
 
 func manifest() *Manifest {
@@ -223,6 +225,49 @@ func TestRows(t *testing.T) {
 				t.Fatalf("key %d is %q, want %q", i, keys[i], want[i].Key)
 			}
 		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	var want []TableRow
+	for i, row := range rows(3 * batchRows / 2) {
+		want = append(want, TableRow{Split: "val", Shard: fmt.Sprintf("val-%06d.tar", i/1000), Number: int64(i % 1000), Sample: int64(i), Row: row})
+	}
+	var b bytes.Buffer
+	w := NewTableWriter(&b)
+	for _, row := range want {
+		if err := w.Write(row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	type place struct {
+		Split  string `parquet:"split"`
+		Shard  string `parquet:"shard"`
+		Number int64  `parquet:"number"`
+		Sample int64  `parquet:"sample"`
+	}
+	places, err := parquet.Read[place](bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parquet.Read[Row](bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(want) || len(places) != len(want) {
+		t.Fatalf("%d rows, and %d places, of %d", len(got), len(places), len(want))
+	}
+	for i, w := range want {
+		if !reflect.DeepEqual(got[i], w.Row) || places[i] != (place{w.Split, w.Shard, w.Number, w.Sample}) {
+			t.Fatalf("row %d is %+v at %+v, want %+v", i, got[i], places[i], w)
+		}
+	}
+	// A table is no index: its samples are of several shards.
+	if _, err := ReadRows(bytes.NewReader(b.Bytes()), int64(b.Len())); !errors.Is(err, ErrInvalid) {
+		t.Errorf("read as an index: %v", err)
 	}
 }
 

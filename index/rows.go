@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/compress/zstd"
 )
 
 // Row describes one sample. Offsets count bytes of the container before
@@ -80,43 +79,18 @@ const batchRows = 1024
 
 // RowWriter writes an index as its rows come, holding a row group at most. It is
 // not for concurrent use.
-type RowWriter struct {
-	pw    *parquet.GenericWriter[Row]
-	batch []Row
-}
+type RowWriter struct{ rows rowWriter[Row] }
 
 // NewRowWriter starts an index on w.
 func NewRowWriter(w io.Writer) *RowWriter {
-	return &RowWriter{pw: parquet.NewGenericWriter[Row](w,
-		parquet.Compression(&zstd.Codec{}),
-		parquet.MaxRowsPerRowGroup(rowGroup),
-		parquet.CreatedBy("shardify", "1", ""),
-		parquet.KeyValueMetadata(versionKey, rowsVersion))}
+	return &RowWriter{newRowWriter[Row](w, parquet.KeyValueMetadata(versionKey, rowsVersion))}
 }
 
 // Write appends a row. The row's memory is kept until it is written out.
-func (w *RowWriter) Write(row Row) error {
-	w.batch = append(w.batch, row)
-	if len(w.batch) < batchRows {
-		return nil
-	}
-	return w.flush()
-}
-
-func (w *RowWriter) flush() error {
-	_, err := w.pw.Write(w.batch)
-	clear(w.batch)
-	w.batch = w.batch[:0]
-	return err
-}
+func (w *RowWriter) Write(row Row) error { return w.rows.write(row) }
 
 // Close ends the index. It does not close the underlying writer.
-func (w *RowWriter) Close() error {
-	if err := w.flush(); err != nil {
-		return err
-	}
-	return w.pw.Close()
-}
+func (w *RowWriter) Close() error { return w.rows.close() }
 
 // WriteRows writes an index of all its rows.
 func WriteRows(w io.Writer, rows []Row) error {

@@ -49,6 +49,7 @@ type lsOptions struct {
 	columns []string
 	limit   int64
 	json    bool
+	parquet bool
 }
 
 func newLsCommand() *cobra.Command {
@@ -61,11 +62,16 @@ func newLsCommand() *cobra.Command {
 terminal they stand in columns with a heading; otherwise columns are separated by
 tabs, without a heading. Indexes are read one after the other, never the shards.
 
+With --parquet they come as one Parquet file, for DuckDB, pandas and their like: all
+columns of the shards' indexes, and split, shard, number (the sample's place in its
+shard) and sample (its place in the split, which the reader counts by).
+
 ` + whereHelp,
 		Example: `  shardify ls /data/imagenet --label tench -n 10
   shardify ls /data/imagenet --split val --where "label_name = 'tench' and width >= 500"
   shardify ls /data/imagenet --columns key,shard,jpg.size,jpg.path
-  shardify ls /data/imagenet --where "width < 64" --json`,
+  shardify ls /data/imagenet --where "width < 64" --json
+  shardify ls s3://bucket/imagenet --split train --parquet > train.parquet`,
 		Args: exactArgs("DST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runLs(cmd.Context(), o, args[0], streamsOf(cmd))
@@ -75,6 +81,7 @@ tabs, without a heading. Indexes are read one after the other, never the shards.
 	cmd.Flags().StringSliceVarP(&o.columns, "columns", "c", nil, "columns to print: those of conditions, and split, shard,\nnumber, fields and seek (bytes of seek points)")
 	cmd.Flags().Int64VarP(&o.limit, "limit", "n", 0, "stop after this many samples")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print a JSON object a line")
+	cmd.Flags().BoolVar(&o.parquet, "parquet", false, "write a Parquet file to stdout")
 	return cmd
 }
 
@@ -200,6 +207,9 @@ func runLs(ctx context.Context, o *lsOptions, dst string, s streams) (err error)
 	if o.limit < 0 {
 		return usagef("--limit %d is negative", o.limit)
 	}
+	if o.parquet && (o.json || o.columns != nil) {
+		return usagef("--parquet is another form than --json, and has all columns: give it alone")
+	}
 	st, err := open.Retried(ctx, dst)
 	if err != nil {
 		return err
@@ -210,6 +220,9 @@ func runLs(ctx context.Context, o *lsOptions, dst string, s streams) (err error)
 	}
 	if err := d.Check(o.Selection); err != nil {
 		return usage(err)
+	}
+	if o.parquet {
+		return writeTable(ctx, d, o, s.out)
 	}
 	names := o.columns
 	if names == nil {
@@ -240,6 +253,44 @@ func runLs(ctx context.Context, o *lsOptions, dst string, s streams) (err error)
 		fmt.Fprintln(s.err, "no sample matches")
 	}
 	return nil
+}
+
+// writeTable writes samples as a Parquet file.
+func writeTable(ctx context.Context, d *dataset.Dataset, o *lsOptions, out io.Writer) error {
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return usagef("--parquet writes a Parquet file to stdout, which is a terminal here: redirect it, as in shardify ls DST --parquet > samples.parquet")
+	}
+	first := map[*index.Shard]int64{} // the number of a shard's first sample in its split
+	m := d.Manifest()
+	for i := range m.Splits {
+		n := int64(0)
+		for j := range m.Splits[i].Shards {
+			shard := &m.Splits[i].Shards[j]
+			first[shard] = n
+			n += shard.Samples
+		}
+	}
+	buffered := bufio.NewWriterSize(out, 256<<10)
+	w := index.NewTableWriter(buffered)
+	n := int64(0)
+	for sel, err := range d.Select(ctx, o.Selection) {
+		if err != nil {
+			return err
+		}
+		number := int64(sel.Number)
+		if err := w.Write(index.TableRow{
+			Split: sel.Split.Name, Shard: sel.Shard.Name, Number: number, Sample: first[sel.Shard] + number, Row: *sel.Row,
+		}); err != nil {
+			return err
+		}
+		if n++; n == o.limit {
+			break
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return buffered.Flush()
 }
 
 // lister prints samples.
