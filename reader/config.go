@@ -32,7 +32,8 @@ type Config struct {
 
 	// The order; see Order for these fields. Shuffle may be ShuffleAuto. WindowBytes
 	// gives Window in bytes of the shards instead, by the mean size of the split's
-	// samples.
+	// samples. With neither it is DefaultWindow, or what makes DefaultWindowBytes where
+	// that is less.
 	BatchSize   int     `json:"batch_size,omitempty"`
 	Seed        uint64  `json:"seed,omitempty"`
 	Shuffle     Shuffle `json:"shuffle,omitempty"`

@@ -64,13 +64,16 @@ type task struct {
 // ahead bounds the batches under way, where memory does not.
 const ahead = 32
 
-// Of a local store, which answers at once, batches wait for the consumer up to readyBytes
-// of slabs, or as many as have readySamples for each worker. More would only take memory:
-// new to the process, and then new again each time reads and slabs take it from each
-// other, which cost a fifth of the processor time of random crops of photographs.
+// Of a local store, which answers at once, and of one that is read ahead, batches wait
+// for the consumer up to readyBytes of slabs, or as many as have readySamples for each
+// worker. More would only take memory: new to the process, and then new again each time
+// reads and slabs take it from each other, which cost a fifth of the processor time of
+// random crops of photographs. What of a remote store is in no span is asked for by the
+// batches that wait: of remoteSamples, whose latency is hidden.
 const (
-	readyBytes   = 64 << 20
-	readySamples = 64
+	readyBytes    = 64 << 20
+	readySamples  = 64
+	remoteSamples = 512
 )
 
 // localReady is how many batches wait for the consumer, besides the one that is being

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"shardify/dataset"
 	"shardify/dataset/datasettest"
 )
 
@@ -747,6 +748,23 @@ func TestWindowBytes(t *testing.T) {
 		filled := s.Config(Config{WindowBytes: w.bytes, Decode: DecodeNone})
 		if err := newReader(t, d, filled).CheckState(s); err != nil {
 			t.Error(err)
+		}
+	}
+	// The default is bounded in bytes, whatever the store and the world.
+	m := *d.Manifest()
+	m.Splits = slices.Clone(m.Splits)
+	for _, w := range []struct {
+		each int64
+		want int
+	}{{110_000, DefaultWindowBytes / 110_000}, {DefaultWindowBytes / DefaultWindow, DefaultWindow}, {100, DefaultWindow}, {1 << 40, 1}} {
+		m.Splits[0].Bytes = w.each * m.Splits[0].Samples
+		sized, err := dataset.New(d.Store(), &m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Window, c.WindowBytes = 0, 0
+		if got := newReader(t, sized, c).Config().Window; got != w.want {
+			t.Errorf("samples of %d bytes: a window of %d, want %d", w.each, got, w.want)
 		}
 	}
 	c.Window, c.WindowBytes = 5, 6

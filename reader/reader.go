@@ -56,7 +56,8 @@ type Reader struct {
 	reserved int64
 	ahead    aheadPlan
 	fetchers int
-	// ready is how many batches wait for the consumer; 0 for as many as memory allows.
+	// ready is how many batches wait for the consumer; 0 for as many as memory allows,
+	// where they are what is read ahead.
 	ready   int
 	scratch scratchMemory
 
@@ -72,6 +73,8 @@ type Reader struct {
 	// spare is the pool of a pass that has read its epoch to the end: the next one
 	// needs the same memory.
 	spare *atomic.Pointer[pool]
+	// begun: there was a pass.
+	begun atomic.Bool
 	close sync.Once
 	done  chan struct{}
 }
@@ -145,6 +148,8 @@ func build(ctx context.Context, sets []set, config Config) (*Reader, error) {
 	}
 	if b := r.config.WindowBytes; b > 0 {
 		r.config.Window, r.config.WindowBytes = windowOf(b, split), 0
+	} else if r.config.Shuffle == ShuffleWindow && r.config.Window == 0 {
+		r.config.Window = min(DefaultWindow, windowOf(DefaultWindowBytes, split))
 	}
 	r.config = r.config.withDefaults()
 	r.buckets = r.config.Buckets.fingerprint()
@@ -333,8 +338,11 @@ func (r *Reader) divideMemory() error {
 	}
 	// Spans leave room for batches and for what is read alone.
 	r.ahead.bytes = max(0, min(r.ahead.bytes, r.poolBytes-3*batch-r.poolBytes/8))
-	if !r.remote() && r.ahead.bytes == 0 {
+	if !r.remote() || r.ahead.bytes > 0 {
 		r.ready = localReady(batch, c.BatchSize, c.Workers)
+		if r.remote() {
+			r.ready = max(r.ready, min(ahead, remoteSamples/c.BatchSize))
+		}
 	}
 	r.reserved = buffers
 	r.counters.memory.add(buffers)

@@ -51,8 +51,8 @@ func inBucket(t *testing.T, shards, samples int, wait *time.Duration) (url strin
 }
 
 // epoch reads an epoch as a process does that begins, and returns how many samples it
-// had.
-func epoch(t *testing.T, url string, c Config) (n int) {
+// had. Before each further one that it reads it calls next.
+func epoch(t *testing.T, url string, c Config, next ...func()) (n int) {
 	t.Helper()
 	c.Decode, c.Fields = DecodeNone, []string{"bin"}
 	r, err := Open(t.Context(), url, c)
@@ -60,17 +60,23 @@ func epoch(t *testing.T, url string, c Config) (n int) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	seen := map[int64]bool{}
-	for b, err := range r.Epoch(t.Context(), 0) {
-		if err != nil {
-			t.Fatal(err)
+	for e := range 1 + len(next) {
+		if e > 0 {
+			next[e-1]()
 		}
-		for _, s := range b.Samples() {
-			seen[s] = true
+		seen := map[int64]bool{}
+		for b, err := range r.Epoch(t.Context(), e) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range b.Samples() {
+				seen[s] = true
+			}
+			b.Release()
 		}
-		b.Release()
+		n += len(seen)
 	}
-	return len(seen)
+	return n
 }
 
 // What an epoch costs in requests: in a window, ranges of 4 MiB and more; in global
@@ -80,34 +86,40 @@ func TestS3Requests(t *testing.T) {
 	url, front := inBucket(t, shards, samples, new(time.Duration))
 	const total, bytes = shards * samples, shards * samples * 110_000
 
-	if n := epoch(t, url, Config{BatchSize: batch, Ends: EndsExact}); n != total {
-		t.Errorf("window: %d samples; want %d", n, total)
-	}
-	var sizes []int64
-	small := 0
-	for _, r := range front.Forget() {
-		if strings.HasSuffix(r.Path, ".tar") {
-			sizes = append(sizes, r.Sent)
-		} else {
-			small++
+	// window looks at what an epoch has asked for: so many samples alone, at most, and
+	// everything else in ranges.
+	window := func(epoch, most, others int) {
+		t.Helper()
+		var sizes []int64
+		small := 0
+		for _, r := range front.Forget() {
+			if strings.HasSuffix(r.Path, ".tar") {
+				sizes = append(sizes, r.Sent)
+			} else {
+				small++
+			}
+		}
+		slices.Sort(sizes)
+		t.Logf("window, epoch %d: %d ranges of shards, from %d to %d bytes, and %d other requests", epoch, len(sizes), sizes[0], sizes[len(sizes)-1], small)
+		alone, _ := slices.BinarySearch(sizes, 110_001)
+		if spans := sizes[alone:]; alone > most || len(spans) > bytes/(4<<20)+shards || spans[len(spans)/2] < 4<<20 {
+			t.Errorf("window, epoch %d: %d samples alone, %d ranges, half of them less than %d bytes; want %d and %d at most, of 4 MiB",
+				epoch, alone, len(spans), spans[len(spans)/2], most, bytes/(4<<20)+shards)
+		}
+		if small > others {
+			t.Errorf("window, epoch %d: %d requests for the manifest and indexes; want %d", epoch, small, others)
 		}
 	}
-	slices.Sort(sizes)
-	t.Logf("window: %d ranges of shards, from %d to %d bytes, and %d other requests", len(sizes), sizes[0], sizes[len(sizes)-1], small)
-	// The first batch is read by itself, so that it comes soon.
-	alone, _ := slices.BinarySearch(sizes, 110_001)
-	if spans := sizes[alone:]; alone > batch || len(spans) > bytes/(4<<20)+shards || spans[len(spans)/2] < 4<<20 {
-		t.Errorf("window: %d samples alone, %d ranges, half of them less than %d bytes; want %d and %d at most, of 4 MiB",
-			alone, len(spans), spans[len(spans)/2], batch, bytes/(4<<20)+shards)
-	}
-	if small > 1+shards {
-		t.Errorf("window: %d requests for a manifest and %d indexes", small, shards)
+	// The process's first batch is read by itself, so that it comes soon.
+	n := epoch(t, url, Config{BatchSize: batch, Ends: EndsExact}, func() { window(0, batch, 1+shards) })
+	if window(1, 0, 0); n != 2*total {
+		t.Errorf("window: %d samples in two epochs; want %d", n, 2*total)
 	}
 
 	if n := epoch(t, url, Config{BatchSize: batch, Ends: EndsExact, Shuffle: ShuffleGlobal}); n != total {
 		t.Errorf("global: %d samples; want %d", n, total)
 	}
-	n := len(front.Forget())
+	n = len(front.Forget())
 	t.Logf("global: %.2f requests a sample", float64(n)/total)
 	if n > total*12/10 {
 		t.Errorf("global: %d requests for %d samples", n, total)

@@ -60,6 +60,11 @@ type heldBlock struct {
 func (p *pass) schedule() {
 	defer close(p.ready)
 	s := &scheduler{pass: p, loaded: map[int32]*rows{}, streams: map[fileKey]chan struct{}{}, look: newLookahead(p)}
+	// The first batch is read alone, so that it comes soon; in later passes nobody waits
+	// for it longer than for the second.
+	if p.reader.begun.Swap(true) {
+		s.look.fill()
+	}
 	for b := p.from; b < p.plan.Batches(); b++ {
 		j := p.newJob()
 		if err := s.batch(j, b); err != nil {

@@ -63,7 +63,7 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.IntVar(&o.flags.BatchSize, "batch", 0, fmt.Sprintf("samples of a batch, of one rank (default %d)", reader.DefaultBatchSize))
 		f.Uint64Var(&o.flags.Seed, "seed", 0, "seed of the order and of random transforms")
 		f.StringVar(&o.shuffle, "shuffle", "", "none, shards, window or global (default: global; window for a remote DST, shards for .gz shards)")
-		f.StringVar(&o.window, "window", "", fmt.Sprintf("samples of the data set within which window shuffles, or with a unit, bytes: 2GiB (default %d)", reader.DefaultWindow))
+		f.StringVar(&o.window, "window", "", fmt.Sprintf("samples of the data set within which window shuffles, or with a unit, bytes: 2GiB (default %d, or as many as make %d MiB)", reader.DefaultWindow, reader.DefaultWindowBytes>>20))
 		f.IntVar(&o.flags.Lanes, "lanes", 0, fmt.Sprintf("sequences that an epoch is dealt into, a multiple of --world (default %d, or the next multiple)", reader.DefaultLanes))
 		f.IntVar(&o.flags.Interleave, "interleave", 0, fmt.Sprintf("shards that a lane mixes (default %d; with --shuffle shards 1)", reader.DefaultInterleave))
 		f.IntVar(&o.flags.Block, "block", 0, fmt.Sprintf("samples taken from a shard in a row when mixing (default %d)", reader.DefaultBlock))
