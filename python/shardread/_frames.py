@@ -1,0 +1,172 @@
+"""The frames of docs/feed.md: length, JSON text and payload, as they come off a socket."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from shardread.errors import ServerError
+
+PROTOCOL = 1
+"""The version of the protocol that the client speaks."""
+
+_HEADER = struct.Struct("<IIQ")
+_MOST_TEXT = 64 << 20
+_MOST_FDS = 16
+_PIECE = 1 << 18
+
+
+def frame(message: dict[str, Any]) -> bytes:
+    """Write a message as a frame without payload."""
+    text = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    return _HEADER.pack(len(text), 0, 0) + text
+
+
+@dataclass
+class Message:
+    """A frame that has come."""
+
+    fields: dict[str, Any]
+    payload: Payload | None = None
+
+
+class Payload:
+    """Memory for a payload, page-aligned, that is used again for another one."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.memory = mmap.mmap(-1, size)
+        self.type = ctypes.c_char * size
+
+
+class Inbox:
+    """Puts together what comes off a non-blocking socket: frames, and file descriptors.
+
+    Its memory of a frame that has come in part is kept between calls of
+    :meth:`receive`.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._tls = isinstance(sock, ssl.SSLSocket)
+        self._unix = not self._tls and sock.family == getattr(socket, "AF_UNIX", None)
+        self._buffer = bytearray()
+        self._text: dict[str, Any] | None = None  # of the frame whose payload is coming
+        self._payload: Payload | None = None
+        self._filled = 0
+        self._free: list[Payload] = []
+        self.descriptors: deque[int] = deque()
+        self.ended = False
+
+    def give_back(self, payload: Payload) -> None:
+        """Take the memory of a payload for another."""
+        if len(self._free) < 4:
+            self._free.append(payload)
+
+    def receive(self) -> Iterator[Message]:
+        """Yield the frames that have come, until there is no more to read for now.
+
+        At the stream's end ``ended`` is set.
+
+        Raises
+        ------
+        ServerError
+            What comes is no frame.
+        OSError
+            The connection broke.
+        """
+        while True:
+            try:
+                if self._payload is not None:
+                    view = memoryview(self._payload.memory)
+                    n = self._sock.recv_into(view[self._filled : self._payload.size])
+                    view.release()
+                    self._filled += n
+                elif self._unix:
+                    n = self._receive_with_descriptors()
+                else:
+                    data = self._sock.recv(_PIECE)
+                    n = len(data)
+                    self._buffer += data
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            except InterruptedError:
+                continue
+            if n == 0:
+                self.ended = True
+                if self._buffer or self._text is not None:
+                    raise ServerError("the server's stream ends in the middle of a message")
+                return
+            yield from self._messages()
+
+    def _receive_with_descriptors(self) -> int:
+        data, ancillary, flags, _ = self._sock.recvmsg(
+            _PIECE, socket.CMSG_SPACE(4 * _MOST_FDS), getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        )
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                count = len(content) // 4
+                fds = struct.unpack(f"={count}i", content[: 4 * count])
+                for fd in fds:
+                    os.set_inheritable(fd, False)
+                self.descriptors.extend(fds)
+        if flags & socket.MSG_CTRUNC:
+            raise ServerError(
+                "file descriptors of shared memory were lost on the way: this process may "
+                "have no more open (ulimit -n)"
+            )
+        self._buffer += data
+        return len(data)
+
+    def _messages(self) -> Iterator[Message]:
+        while True:
+            if self._payload is not None and self._text is not None:
+                if self._filled < self._payload.size:
+                    return
+                message = Message(self._text, self._payload)
+                self._text, self._payload, self._filled = None, None, 0
+                yield message
+                continue
+            if len(self._buffer) < _HEADER.size:
+                return
+            length, zero, size = _HEADER.unpack_from(self._buffer)
+            if not 2 <= length <= _MOST_TEXT or zero != 0 or (size and self._unix):
+                raise ServerError("what the server sends is no message of shardread's protocol")
+            end = _HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            try:
+                fields = json.loads(bytes(self._buffer[_HEADER.size : end]))
+            except ValueError as error:
+                raise ServerError(f"the server sent what is no message: {error}") from None
+            if not isinstance(fields, dict):
+                raise ServerError("the server sent what is no message: no JSON object")
+            del self._buffer[:end]
+            if size == 0:
+                yield Message(fields)
+                continue
+            self._text, self._payload = fields, self._memory(size)
+            n = min(size, len(self._buffer))
+            self._payload.memory[:n] = bytes(self._buffer[:n])
+            del self._buffer[:n]
+            self._filled = n
+
+    def _memory(self, size: int) -> Payload:
+        for i, payload in enumerate(self._free):
+            if size <= len(payload.memory) < 2 * size + (1 << 20):
+                del self._free[i]
+                payload.size = size
+                return payload
+        try:
+            return Payload(size)
+        except (OSError, OverflowError, ValueError, MemoryError) as error:
+            raise ServerError(f"no memory for a batch of {size} bytes: {error}") from None
