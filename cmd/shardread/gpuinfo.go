@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"shardify/gpu"
+	"shardify/internal/hint"
+)
+
+func newGPUInfoCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "gpu-info",
+		Short: "The GPUs of this machine, or what is missing to use them",
+		Long: `Say which NVIDIA GPUs there are and what they are doing, or why none can be used and
+what to do about it; then the command ends with code 1. It takes no memory of a GPU.`,
+		Example: `  shardread gpu-info
+  shardread gpu-info --json | jq '.devices[].name'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(hint.Command(cmd, args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runGPUInfo(gpu.Inspect(), asJSON, streamsOf(cmd))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print all of it as JSON")
+	return cmd
+}
+
+func runGPUInfo(info gpu.Info, asJSON bool, s streams) error {
+	if asJSON {
+		if err := printJSON(s.out, info); err != nil {
+			return err
+		}
+	} else if err := printGPUs(info, s); err != nil {
+		return err
+	}
+	if info.Problem != "" {
+		return errors.New(info.Problem)
+	}
+	return nil
+}
+
+func printGPUs(info gpu.Info, s streams) error {
+	if info.Library == "" {
+		return nil
+	}
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	driver := info.Driver
+	if driver == "" {
+		driver = "of unknown version"
+	}
+	fmt.Fprintf(w, "driver\t%s, for CUDA up to %s (%s)\n", driver, info.CUDA, info.Library)
+	for _, v := range info.Devices {
+		fmt.Fprintf(w, "GPU %d\t%s, compute capability %s, %s, %d multiprocessors, %d copy engines\n",
+			v.Ordinal, printable(v.Name), v.Capability, bytesText(v.Memory), v.Multiprocessors, v.CopyEngines)
+		node := "no NUMA node"
+		if v.NUMANode >= 0 {
+			node = fmt.Sprintf("NUMA node %d", v.NUMANode)
+		}
+		fmt.Fprintf(w, "\t%s, PCI %s, %s\n", v.UUID, v.PCI, node)
+		if r := v.Reading; r != nil {
+			fmt.Fprintf(w, "\tnow: %s\n", readingText(r))
+		}
+	}
+	if info.Unread != "" {
+		fmt.Fprintf(s.err, "what the GPUs are doing is not known: %s\n", info.Unread)
+	}
+	return w.Flush()
+}
+
+// readingText leaves out what the card does not tell.
+func readingText(r *gpu.Reading) string {
+	text := ""
+	add := func(known bool, format string, args ...any) {
+		if !known {
+			return
+		}
+		if text != "" {
+			text += ", "
+		}
+		text += fmt.Sprintf(format, args...)
+	}
+	add(r.Used >= 0, "%s used", bytesText(r.Used))
+	add(r.Busy >= 0, "%d%% busy", r.Busy)
+	add(r.Power >= 0 && r.PowerLimit >= 0, "%.0f of %.0f W", float64(r.Power)/1000, float64(r.PowerLimit)/1000)
+	add(r.Temperature >= 0, "%d °C", r.Temperature)
+	add(r.LinkGeneration >= 0 && r.LinkWidth >= 0, "PCIe %d.0 x%d", r.LinkGeneration, r.LinkWidth)
+	return text
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"shardify/gpu"
+	"shardify/gpu/gputest"
+)
+
+// gpuInfo runs the program with a library path of its own.
+func gpuInfo(t *testing.T, args []string, env ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "shardread") // the name that testscript.Main looks at
+	if err := os.Symlink(exe, link); err != nil {
+		t.Skipf("SKIPPED LOUDLY: no symbolic links here: %v", err)
+	}
+	cmd := exec.Command(link, append([]string{"gpu-info"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(out), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// Against doubles of the driver's libraries: what there is, and what is missing.
+func TestGPUInfo(t *testing.T) {
+	cuda, nvml := gputest.Cuda(t), gputest.NVML(t)
+	both := "LD_LIBRARY_PATH=" + filepath.Dir(cuda) + ":" + filepath.Dir(nvml)
+	out, errs, code := gpuInfo(t, nil, both)
+	want := `driver  580.159.03, for CUDA up to 13.0 (libcuda.so.1)
+GPU 0   Fake GPU A, compute capability 9.0, 1.1 GB, 132 multiprocessors, 3 copy engines
+        GPU-00010203-0405-0607-0809-0a0b0c0d0e0f, PCI 10de:1b:00.0, no NUMA node
+        now: 25 MB used, 93% busy, 312 of 700 W, 47 °C, PCIe 5.0 x16
+GPU 1   Fake GPU B, compute capability 9.0, 1.1 GB, 132 multiprocessors, 3 copy engines
+        GPU-10111213-1415-1617-1819-1a1b1c1d1e1f, PCI 10de:1c:00.0, no NUMA node
+        now: 25 MB used, 93% busy, 47 °C, PCIe 5.0 x16
+`
+	if out != want || errs != "" || code != 0 {
+		t.Errorf("%s%s(%d)\nwant\n%s", out, errs, code, want)
+	}
+	var info gpu.Info
+	if out, _, code = gpuInfo(t, []string{"--json"}, both); code != 0 || json.Unmarshal([]byte(out), &info) != nil || len(info.Devices) != 2 || info.Devices[1].Reading.Power != -1 {
+		t.Errorf("(%d) %s", code, out)
+	}
+	// Without NVML.
+	out, errs, code = gpuInfo(t, nil, "LD_LIBRARY_PATH="+filepath.Dir(cuda))
+	if !strings.Contains(out, "GPU 1") || !strings.Contains(errs, "NVML is not available") || code != 0 {
+		t.Errorf("(%d) %s%s", code, out, errs)
+	}
+	// Without a GPU.
+	out, errs, code = gpuInfo(t, nil, both, "FAKE_CUDA_DEVICES=0")
+	if out != "" || !strings.Contains(errs, "shardread: CUDA is not available: libcuda.so.1: cuInit: CUDA_ERROR_NO_DEVICE (100)") || code != 1 {
+		t.Errorf("(%d) %s%s", code, out, errs)
+	}
+	out, _, code = gpuInfo(t, []string{"--json"}, both, "FAKE_CUDA_DEVICES=0")
+	info = gpu.Info{}
+	if err := json.Unmarshal([]byte(out), &info); err != nil || code != 1 || !strings.Contains(info.Problem, "NO_DEVICE") || info.Devices == nil {
+		t.Errorf("(%d) %s: %v", code, out, err)
+	}
+}
+
+// Where there is no driver, or no support for one.
+func TestGPUInfoNowhere(t *testing.T) {
+	out, errs, code := gpuInfo(t, nil)
+	if code == 0 && runtime.GOOS == "linux" {
+		t.Skip("there is a GPU here")
+	}
+	if out != "" || !strings.HasPrefix(errs, "shardread: CUDA is not available: ") || code != 1 {
+		t.Errorf("(%d) %s%s", code, out, errs)
+	}
+	if _, errs, code = gpuInfo(t, []string{"0"}); code != 2 {
+		t.Errorf("(%d) %s", code, errs)
+	}
+}

@@ -1,0 +1,113 @@
+package gpu
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"shardify/gpu/internal/cuda"
+)
+
+// Info is what a machine offers, and what is missing there.
+type Info struct {
+	// Problem says why no GPU can be used, and what to do about it; empty where one can.
+	Problem string `json:"problem,omitempty"`
+	// Library is the file of libcuda, CUDA the newest version that it serves, and Driver
+	// the driver's version, where NVML tells it.
+	Library string `json:"library,omitempty"`
+	CUDA    string `json:"cuda,omitempty"`
+	Driver  string `json:"driver,omitempty"`
+	// Unread says why the devices have no Reading.
+	Unread  string       `json:"unread,omitempty"`
+	Devices []DeviceInfo `json:"devices"`
+}
+
+// DeviceInfo is a GPU.
+type DeviceInfo struct {
+	// Ordinal is its number among those that CUDA_VISIBLE_DEVICES lets be seen: what Open
+	// takes.
+	Ordinal int    `json:"ordinal"`
+	Name    string `json:"name"`
+	UUID    string `json:"uuid"`
+	PCI     string `json:"pci"`
+	// NUMANode is the part of the machine whose processors and memory are closest; -1
+	// where there is none, or it is not known.
+	NUMANode int `json:"numa_node"`
+	// Memory is in bytes.
+	Memory int64 `json:"memory"`
+	// Capability is the compute capability: 9.0
+	Capability      string `json:"compute_capability"`
+	Multiprocessors int    `json:"multiprocessors"`
+	// CopyEngines is how many copies can run beside kernels, and each other.
+	CopyEngines int `json:"copy_engines"`
+	// Reading is what the GPU is doing now; nil where NVML does not tell.
+	Reading *Reading `json:"reading,omitempty"`
+}
+
+// Reading is what a GPU is doing, as NVML tells it.
+type Reading = cuda.Reading
+
+// Inspect looks at the machine. It makes no context on a GPU, and takes none of its
+// memory.
+func Inspect() Info {
+	info := Info{Devices: []DeviceInfo{}}
+	d, err := cuda.Default()
+	if err != nil {
+		info.Problem = err.Error()
+		return info
+	}
+	info.Library, info.CUDA = d.Path(), d.Version().String()
+	n, err := d.Devices()
+	if err != nil {
+		info.Problem = err.Error()
+		return info
+	}
+	nvml, err := cuda.OpenNVML()
+	if err != nil {
+		info.Unread = err.Error()
+	} else {
+		defer func() {
+			if err := nvml.Close(); err != nil && info.Unread == "" {
+				info.Unread = err.Error()
+			}
+		}()
+		if info.Driver, err = nvml.DriverVersion(); err != nil {
+			info.Unread = err.Error()
+		}
+	}
+	for i := range n {
+		v, err := d.Device(i)
+		if err != nil {
+			info.Problem = err.Error()
+			return info
+		}
+		one := DeviceInfo{
+			Ordinal: i, Name: v.Name, UUID: v.UUID, PCI: v.PCI, NUMANode: numaNode("/sys", v.PCI), Memory: v.Memory,
+			Capability: fmt.Sprintf("%d.%d", v.Major, v.Minor), Multiprocessors: v.Multiprocessors, CopyEngines: v.CopyEngines,
+		}
+		if nvml != nil {
+			if r, err := nvml.Read(v.PCI); err != nil {
+				info.Unread = err.Error()
+			} else {
+				one.Reading = &r
+			}
+		}
+		info.Devices = append(info.Devices, one)
+	}
+	return info
+}
+
+// numaNode reads a PCI device's node off the file system that lies at sys.
+func numaNode(sys, pci string) int {
+	text, err := os.ReadFile(filepath.Join(sys, "bus/pci/devices", strings.ToLower(pci), "numa_node"))
+	if err != nil {
+		return -1
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return -1
+	}
+	return n
+}
