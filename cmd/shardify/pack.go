@@ -281,6 +281,9 @@ type packUI struct {
 	quit    chan struct{}
 	ended   chan struct{}
 	bar     *bar
+	// Of --json: the phase of the last event, and when that was.
+	phase pack.Phase
+	shown time.Time
 }
 
 func newPackUI(o *packOptions, s streams) *packUI {
@@ -339,10 +342,10 @@ func (u *packUI) event(kind string) event {
 func (u *packUI) start() {
 	u.began = time.Now()
 	every := 10 * time.Second
-	if u.o.json {
-		every = time.Second
-	} else if u.s.terminal {
+	if u.o.json || u.s.terminal {
 		every = 100 * time.Millisecond
+	}
+	if u.s.terminal && !u.o.json {
 		u.bar = newBar(u.s.err)
 	}
 	go func() {
@@ -367,8 +370,11 @@ func (u *packUI) show() {
 		u.planned = time.Now()
 	}
 	if u.o.json {
-		// A closed pipe shows at the last event, too.
-		_ = printJSON(u.s.out, u.event("progress"))
+		if phase != u.phase || time.Since(u.shown) >= time.Second {
+			u.phase, u.shown = phase, time.Now()
+			// A closed pipe shows at the last event, too.
+			_ = printJSON(u.s.out, u.event("progress"))
+		}
 		return
 	}
 	switch {
