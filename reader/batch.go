@@ -58,9 +58,9 @@ func (b *Batch) Bucket() int { return max(0, b.use().plan.bucket) }
 // Len is the number of samples.
 func (b *Batch) Len() int { return b.use().n }
 
-// Tensors are the batch's arrays, in order: "image" (but for DecodeNone), "label", and
-// those of Config.Tensors, each with the ones beside it (see Collate), and those that
-// Blend names. The first dimension of each is Len, but for ragged ones. The list is the
+// Tensors are the batch's arrays, in order: "image" (but for DecodeNone), with the ones
+// beside it (see Config.Collate), "label", and those of Config.Tensors, each with the ones
+// beside it (see Collate), and those that Blend names. The first dimension of each is Len, but for ragged ones. The list is the
 // caller's, what it points at is not.
 func (b *Batch) Tensors() []Tensor { return slices.Clone(b.use().tensors) }
 
@@ -75,10 +75,38 @@ func (b *Batch) Tensor(name string) (t Tensor, ok bool) {
 }
 
 // Images is the tensor "image", whose shape is [Len, 3, height, width] or, under
-// LayoutNHWC, [Len, height, width, 3]. Under DecodeNone there is none: its shape is
-// nil.
+// LayoutNHWC, [Len, height, width, 3]; under CollateRagged it is [elements of all], and
+// Image has them one by one. Under DecodeNone there is none: its shape is nil.
 func (b *Batch) Images() Tensor {
 	t, _ := b.Tensor(imageTensor)
+	return t
+}
+
+// Image is the image of sample i, a part of Images: its shape is [3, height, width] or,
+// under LayoutNHWC, [height, width, 3], of its own size under CollateRagged, and with its
+// padding under CollatePad. Its Data begins at a multiple of an element's size. Under
+// DecodeNone its shape is nil.
+func (b *Batch) Image(i int) Tensor {
+	j := b.use()
+	t, _ := b.Tensor(imageTensor)
+	if t.Shape == nil {
+		return t
+	}
+	c := &j.pass.reader.config
+	if !c.varies() || c.Collate != CollateRagged {
+		size := len(t.Data) / j.n
+		t.Data, t.Shape = t.Data[i*size:][:size:size], t.Shape[1:]
+		return t
+	}
+	sizes, _ := b.Tensor(sizesTensor)
+	height, width := int(sizes.Int64()[2*i]), int(sizes.Int64()[2*i+1])
+	if t.Shape = []int{3, height, width}; c.Layout == LayoutNHWC {
+		t.Shape = []int{height, width, 3}
+	}
+	offsets, _ := b.Tensor(imageTensor + "_offsets")
+	size := t.DType.Size()
+	from, to := int(offsets.Int64()[i])*size, int(offsets.Int64()[i+1])*size
+	t.Data = t.Data[from:to:to]
 	return t
 }
 

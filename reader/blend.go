@@ -45,6 +45,9 @@ func (c *Config) validateBlend() (faults []error) {
 	if c.blends() && c.Decode != DecodeImage {
 		faults = append(faults, fmt.Errorf("mixup, cutmix: there are no images to blend with decode %q", c.Decode))
 	}
+	if c.blends() && c.Collate != CollateStack {
+		faults = append(faults, fmt.Errorf("mixup, cutmix: blend images of one size; collate %q keeps theirs", c.Collate))
+	}
 	for i := range c.Tensors {
 		if t := &c.Tensors[i]; c.blends() && (t.Kind == KindImage || t.Kind == KindMask || t.Kind == KindBoxes) {
 			faults = append(faults, fmt.Errorf("mixup, cutmix: tensor %d (%s): of kind %q; only images with labels can be blended, as in torchvision", i+1, t.Field, t.Kind))

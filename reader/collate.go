@@ -36,6 +36,11 @@ const slabAlign = 64
 // returns where they end.
 func (j *job) lay(at int64) int64 {
 	n := int64(j.slots)
+	if j.canvas.varies {
+		at = j.layPictures(&j.canvas.image, &j.imagesAt, j.pictures, at)
+		j.sizesAt = align(at, slabAlign)
+		at = j.sizesAt + 16*n
+	}
 	j.labelsAt = align(at, slabAlign)
 	at = j.labelsAt + 8*n
 	makers := j.canvas.makers
@@ -48,9 +53,13 @@ func (j *job) lay(at int64) int64 {
 		if j.columns[t] = field; !found {
 			j.columns[t] = -1
 		}
+		values := j.values[t*j.slots:][:j.slots]
+		if m.channels > 0 {
+			at = j.layPictures(m, p, values, at)
+			continue
+		}
 		at = align(at, slabAlign)
 		*p = place{at: at, stride: int64(m.PadTo) * m.unit}
-		values := j.values[t*j.slots:][:j.slots]
 		for i := range values {
 			field := int64(0)
 			if found {
@@ -122,13 +131,17 @@ func (j *job) damaged() (damaged, ends bool) {
 // show lists the tensors.
 func (j *job) show() {
 	c, p := &j.pass.reader.config, &j.canvas
-	tensors, dims := 2, 5
+	tensors, dims := 4, 8
 	for t := range p.makers {
 		tensors += 1 + len(p.makers[t].beside)
 		dims += 4 + len(p.makers[t].pattern)
 	}
 	j.tensors, j.dims = make([]Tensor, 0, tensors), make([]int, 0, dims)
-	if c.Decode == DecodeImage {
+	switch {
+	case p.varies:
+		j.gather(&p.image, &j.imagesAt, j.pictures)
+		j.showSizes()
+	case c.Decode == DecodeImage:
 		data := j.slab.data[:int64(j.n)*p.bytes]
 		if c.Layout == LayoutNCHW {
 			j.list(imageTensor, c.DType, data, j.n, 3, p.height, p.width)
@@ -153,6 +166,10 @@ func (j *job) list(name string, d DType, data []byte, shape ...int) *Tensor {
 
 // gather moves the values of a tensor together, and lists it and those beside it.
 func (j *job) gather(m *maker, p *place, values []value) {
+	if m.channels > 0 && m.Collate == CollatePad {
+		j.gatherPadded(m, p, values)
+		return
+	}
 	n, longest, total, own := len(j.kept), m.PadTo, 0, false
 	for _, i := range j.kept {
 		longest = max(longest, values[i].length)
@@ -272,25 +289,36 @@ func (r *Reader) Tensors() []Tensor {
 	add := func(name string, d DType, shape ...int) {
 		list = append(list, Tensor{Name: name, DType: d, Shape: shape})
 	}
-	picture := func(name string, d DType) {
-		if c.Layout == LayoutNCHW {
+	picture := func(name string, d DType, kind Kind) {
+		switch {
+		case c.Collate == CollateRagged:
+			add(name, d, -1)
+			add(name+"_offsets", DTypeInt64, n+1)
+		case kind == KindMask:
+			add(name, d, n, p.height, p.width)
+		case c.Layout == LayoutNCHW:
 			add(name, d, n, 3, p.height, p.width)
-		} else {
+		default:
 			add(name, d, n, p.height, p.width, 3)
 		}
 	}
+	if c.varies() {
+		p.height, p.width = -1, -1
+		if to := c.padTo(); to != (dims{}) {
+			p.height, p.width = int(to.height), int(to.width)
+		}
+	}
 	if c.Decode == DecodeImage {
-		picture(imageTensor, c.DType)
+		picture(imageTensor, c.DType, KindImage)
+	}
+	if c.varies() {
+		add(sizesTensor, DTypeInt64, n, 2)
 	}
 	add(labelTensor, DTypeInt64, n)
 	for i := range p.makers {
 		m := &p.makers[i]
-		switch m.Kind {
-		case KindImage:
-			picture(m.Name, m.DType)
-			continue
-		case KindMask:
-			add(m.Name, m.DType, n, p.height, p.width)
+		if m.isPicture() {
+			picture(m.Name, m.DType, m.Kind)
 			continue
 		}
 		shape := append([]int{n}, m.pattern...)

@@ -51,10 +51,33 @@ type Config struct {
 	// Decode says what a sample's image becomes.
 	Decode Decode `json:"decode,omitempty"`
 	// Transform is what is done to each image, in this order; by default what
-	// ImageNet's models are evaluated with: Resize 256, CenterCrop 224. The result
-	// must have one size for all images, so a transform that sets the size must be
-	// there. Package imaging/transform has all of them; docs/transforms.md lists them.
+	// ImageNet's models are evaluated with: Resize 256, CenterCrop 224. Under
+	// CollateStack the result must have one size for all images, so a transform that
+	// sets the size must be there; otherwise there need be none, and by default there is
+	// none. Package imaging/transform has all of them; docs/transforms.md lists them.
 	Transform transform.List `json:"transform,omitempty"`
+	// Collate says how the images become the tensor "image". CollateStack, the default,
+	// is for images of one size. Under CollateRagged and CollatePad each has the size that
+	// it comes with, or that Transform gives it:
+	//
+	//	ragged  "image" [elements of all]      the images one behind the other
+	//	        "image_offsets" int64 [n+1]    image i is the elements from offset i to i+1
+	//	        "image_sizes" int64 [n, 2]     its height and width
+	//	pad     "image" [n, 3, most, most]     at the top left of its place; Fill elsewhere
+	//	        "image_sizes" int64 [n, 2]
+	//
+	// each image as Layout says: [3, height, width], or [height, width, 3]. Other images
+	// and masks (Tensors) are put together in the same way. Memory is taken before
+	// anything is decoded, by the dimensions that the index has; where it has none, by the
+	// header of the file, which costs a read of its own.
+	Collate Collate `json:"collate,omitempty"`
+	// PadTo, for CollatePad, is the height and width to which all batches are padded; an
+	// image that is larger is a damaged sample. By default it is, in each batch, that of
+	// its highest and that of its widest image. A single number is a square's side.
+	PadTo transform.Size `json:"pad_to,omitzero"`
+	// Fill is the value of elements in padding, as they are in the tensor: behind
+	// Normalize, 0 is the mean.
+	Fill float64 `json:"fill,omitempty"`
 	// DType and Layout are those of Batch.Images: by default DTypeUint8 and
 	// LayoutNCHW. DTypeFloat32, DTypeFloat16 and DTypeBFloat16 are 0 … 1 without
 	// Normalize. Those of 16 bits are the float32 values, rounded to nearest, ties to
@@ -219,16 +242,17 @@ func (c Config) withDefaults() Config {
 	}
 	c.Buckets = c.Buckets.withDefaults()
 	c.Decode = or(c.Decode, DecodeImage)
+	c.Collate = or(c.Collate, CollateStack)
 	c.DType = or(c.DType, DTypeUint8)
 	c.Tensors = slices.Clone(c.Tensors)
 	for i := range c.Tensors {
-		c.Tensors[i] = c.Tensors[i].withDefaults(c.DType)
+		c.Tensors[i] = c.Tensors[i].withDefaults(&c)
 	}
 	c.OnBad = or(c.OnBad, OnBadFail)
 	c.MaxPixels = or(c.MaxPixels, imaging.DefaultMaxPixels)
 	c.Seek = or(c.Seek, SeekAuto)
 	c.Workers = or(c.Workers, runtime.GOMAXPROCS(0))
-	if c.Decode == DecodeImage && c.Transform == nil {
+	if c.Decode == DecodeImage && c.Collate == CollateStack && c.Transform == nil {
 		c.Transform = transform.List{transform.Resize{Size: transform.Size{256}}, transform.CenterCrop{Size: transform.Size{224}}}
 	}
 	return c
@@ -304,6 +328,7 @@ func (c Config) Validate() error {
 			fault("fields: %q is listed twice", name)
 		}
 	}
+	faults = append(faults, c.validateCollate()...)
 	faults = append(faults, c.validateTensors()...)
 	if c.Decode == DecodeNone && c.Transform != nil {
 		fault("transform: there are no images to transform with decode %q", DecodeNone)
@@ -319,8 +344,8 @@ func (c Config) validateTransform() (faults []error) {
 	if err != nil {
 		return []error{err}
 	}
-	if canvases[0].width == 0 {
-		faults = append(faults, errors.New("transform: images would differ in size; add a random_resized_crop, center_crop or random_crop, or a resize to [height, width]"))
+	if !c.varies() && canvases[0].width == 0 {
+		faults = append(faults, fmt.Errorf("transform: images would differ in size; add a random_resized_crop, center_crop or random_crop, or a resize to [height, width]; or set collate to %q or %q", CollateRagged, CollatePad))
 	}
 	if _, ok := canvases[0].program.Normalize(); ok && c.DType == DTypeUint8 {
 		faults = append(faults, fmt.Errorf("transform %d: normalize: makes fractions; set dtype to %q, %q or %q", len(c.Transform), DTypeFloat32, DTypeFloat16, DTypeBFloat16))

@@ -135,7 +135,7 @@ func (w *worker) take() (task, bool) {
 // made says that the image of the sample in hand is decoded, and something is left to do.
 func (w *worker) made() {
 	w.counters.transform.items.Add(1)
-	w.counters.transform.bytes.Add(w.job.canvas.bytes)
+	w.counters.transform.bytes.Add(int64(len(w.picture.dst)))
 	w.enter(&w.counters.transform, "transform")
 }
 
@@ -252,6 +252,7 @@ func (w *worker) finish(j *job, i int, err error) {
 		w.enter(&w.counters.decode, "substitute")
 		w.bad(j, i, err)
 	}
+	j.padSlot(i)
 	w.leave()
 	j.leave(stepWork)
 	j.finish()
@@ -410,9 +411,12 @@ var errNoImage = errors.New("it has no image")
 func (w *worker) draw(f *flight, file []byte) (together bool, err error) {
 	defer guard(&err)
 	j, p := f.job, &f.picture
-	info, err := w.imager.draw(p, &j.canvas, j.picture(f.slot), file, w.random(j.samples[f.slot], j.copies[f.slot]))
+	info, err := w.imager.draw(p, &j.canvas, file, w.random(j.samples[f.slot], j.copies[f.slot]))
 	if err == nil {
 		err = j.images[f.slot].dims.check(info.Width, info.Height)
+	}
+	if err == nil {
+		err = j.seat(f.slot, p)
 	}
 	if err != nil {
 		return false, err
@@ -436,12 +440,6 @@ func (w *worker) drawn(f *flight, info imaging.Info, file []byte) (together bool
 	p.made = &p.own
 	w.imager.prepare(p, file)
 	return true, nil
-}
-
-// picture is the place of slot i's picture.
-func (j *job) picture(i int) []byte {
-	size := j.canvas.bytes
-	return j.slab.data[int64(i)*size:][:size:size]
 }
 
 // random is where all comes from that is random in the picture of sample n. Copies of a
@@ -468,9 +466,12 @@ func (w *worker) standInPicture(j *job, i int, n int64, file []byte, of dims, po
 	defer guard(&err)
 	p := &w.apart
 	w.picture = p
-	info, err := w.imager.draw(p, &j.canvas, j.picture(i), file, w.random(n, 0))
+	info, err := w.imager.draw(p, &j.canvas, file, w.random(n, 0))
 	if err == nil {
 		err = of.check(info.Width, info.Height)
+	}
+	if err == nil {
+		err = j.seat(i, p)
 	}
 	if err != nil {
 		return err

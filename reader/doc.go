@@ -8,8 +8,9 @@
 // samples, [Buckets] makes batches of samples of like shape or length, [OpenMix] reads
 // several data sets as one, [OpenStream] reads shards that have no index, from disks,
 // pipes and web servers. Config.Transform has the transforms of package
-// imaging/transform, and [TensorSpec] makes tensors of other fields than the image: text,
-// numbers, masks, boxes. [NewPlan] gives the order alone, without any data.
+// imaging/transform, Config.Collate leaves images the sizes that they have, and
+// [TensorSpec] makes tensors of other fields than the image: text, numbers, masks, boxes.
+// [NewPlan] gives the order alone, without any data.
 // [Reader.Stats] says which stage is the slow one.
 //
 // # Stages
@@ -29,7 +30,8 @@
 //	decode    decode.go     Workers       bytes → verified fields, and through
 //	                                      transform.go pixels in the batch's slab,
 //	                                      of several JPEGs at a time;
-//	                                      values.go and pictures.go: all other tensors
+//	                                      values.go and pictures.go: all other tensors;
+//	                                      sizes.go: images of sizes of their own
 //	collate   collate.go    (a worker's)  slots → the tensors of a batch, which blend.go
 //	                                      blends under MixUp and CutMix
 //	deliver   pass.go       the caller's  finished batches, in the plan's order

@@ -315,6 +315,38 @@ func ExampleTensorSpec_ragged() {
 	//   "rain"
 }
 
+// Whole images, each of its own size, for transforms elsewhere.
+func ExampleConfig_ragged() {
+	dir, remove := packed()
+	defer remove()
+	ctx := context.Background()
+	data, err := reader.Open(ctx, dir, reader.Config{BatchSize: 3, Shuffle: reader.ShuffleNone, Layout: reader.LayoutNHWC, Collate: reader.CollateRagged})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer data.Close()
+	for batch, err := range data.Epoch(ctx, 0) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		offsets, _ := batch.Tensor("image_offsets")
+		sizes, _ := batch.Tensor("image_sizes")
+		fmt.Println(batch.Images().Shape, offsets.Int64(), sizes.Int64())
+		for i := range batch.Len() {
+			fmt.Println(batch.Image(i).Shape)
+		}
+		batch.Release()
+		break
+	}
+	// Output:
+	// [9231] [0 3021 3939 9231] [53 19 17 18 42 42]
+	// [53 19 3]
+	// [17 18 3]
+	// [42 42 3]
+}
+
 // Shards that nobody has indexed, as webdataset has them.
 func ExampleOpenStream() {
 	dir, remove := packed()

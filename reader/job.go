@@ -41,6 +41,14 @@ type job struct {
 	fields []extent
 	// parts says what of an image's file is wanted, and there (under Reader.points).
 	parts []excerpt
+	// Where images have sizes of their own: sizes are those of the slots' images, as they
+	// were planned and then as they are, most the largest height and width that were
+	// planned; pictures are the images, imagesAt and sizesAt their place in the slab.
+	sizes    []dims
+	most     dims
+	pictures []value
+	imagesAt place
+	sizesAt  int64
 	// labelsAt is the place of the labels in the slab; tensors are what the batch
 	// shows, made by collate.
 	blended  Blend // where batches are blended
@@ -193,6 +201,10 @@ func (j *job) reset(number int64, n int, names []string, image bool) {
 	j.stay = j.pass.reader.wanted.stay(j.stay, names)
 	if image {
 		j.images = sized(j.images, n)
+	}
+	if j.pass.reader.config.varies() {
+		j.sizes, j.pictures, j.most = sized(j.sizes, n), sized(j.pictures, n), dims{}
+		clear(j.sizes)
 	}
 	if j.pass.reader.points {
 		j.points = sized(j.points, n)

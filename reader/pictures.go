@@ -23,17 +23,38 @@ type pictures struct {
 }
 
 // otherPicture makes the value of a mask, an image or boxes in w.array.
-func (w *worker) otherPicture(m *maker, t int, data []byte) error {
+func (w *worker) otherPicture(m *maker, t int, data []byte) (err error) {
 	a := &w.array
-	a.Shape = append(a.Shape[:0], m.pattern...)
 	switch m.Kind {
 	case KindMask:
-		return w.maskOf(m, data)
+		a.Data = grown(a.Data, int64(w.elements(m))*m.size)
+		err = w.maskOf(m, data)
 	case KindImage:
-		a.Data = a.Data[:m.unit]
-		return w.imager.another(w.picture, a.Data, data)
+		a.Data = grown(a.Data, int64(w.elements(m))*m.size)
+		err = w.imager.another(w.picture, a.Data, data)
+	default:
+		return w.boxesOf(m, t, data)
 	}
-	return w.boxesOf(m, t, data)
+	if a.Shape = append(a.Shape[:0], m.pattern...); m.channels > 0 {
+		a.Shape[0] = w.elements(m)
+	}
+	return err
+}
+
+// elements is how many elements a mask or an image that lies on the picture in hand has.
+func (w *worker) elements(m *maker) int {
+	if m.channels > 0 {
+		return m.channels * w.picture.width * w.picture.height
+	}
+	return int(m.unit / m.size)
+}
+
+// grown is memory of n bytes: data's where that has so much.
+func grown(data []byte, n int64) []byte {
+	if int64(cap(data)) >= n {
+		return data[:n]
+	}
+	return aligned(n)
 }
 
 // maskOf makes a mask.
@@ -42,10 +63,10 @@ func (w *worker) maskOf(m *maker, data []byte) error {
 	if err := imaging.DecodeMask(data, &p.mask, w.reader.config.MaxPixels); err != nil {
 		return err
 	}
-	height, width := m.pattern[0], m.pattern[1]
+	width, height := w.picture.width, w.picture.height
 	dst := &p.moved
 	if m.DType == DTypeUint8 { // where it stays
-		dst = &imaging.Mask{Pix: a.Data[:m.unit], Width: width, Height: height, Stride: width}
+		dst = &imaging.Mask{Pix: a.Data, Width: width, Height: height, Stride: width}
 	}
 	if err := w.picture.recipe.Mask(&w.imager.workspace, dst, &p.mask, uint8(m.Fill)); err != nil {
 		return err
@@ -54,6 +75,7 @@ func (w *worker) maskOf(m *maker, data []byte) error {
 		a.Data = dst.Pix
 		return nil
 	}
+	a.Data = a.Data[:0]
 	for y := range height {
 		for _, v := range dst.Pix[y*dst.Stride:][:width] {
 			if !a.Append(float64(v)) {

@@ -254,10 +254,11 @@ func (r *Reader) divideMemory() error {
 	c := &r.config
 	// What a batch takes: its images, labels and other tensors, of the bucket that has
 	// the largest, and about so many bytes of fields.
-	batch := int64(0)
+	batch, guessed := int64(0), int64(0)
 	for i := range r.canvases {
 		p := &r.canvases[i]
 		batch = max(batch, p.sampleBytes()*int64(c.BatchSize)+c.blendBytes(c.BatchSize, p.bytes))
+		guessed = max(guessed, p.likely(c, r.likelyPixels())*int64(c.BatchSize))
 	}
 	makers := r.canvases[0].makers
 	var fields int64
@@ -267,7 +268,7 @@ func (r *Reader) divideMemory() error {
 				fields += f.Bytes + fieldAlign*f.Count
 			}
 			for k := range makers {
-				if m := &makers[k]; !m.fixed() && m.Field == f.Name {
+				if m := &makers[k]; !m.fixed() && m.channels == 0 && m.Field == f.Name {
 					fields += m.room(f.Bytes) + (m.unit+16)*f.Count
 				}
 			}
@@ -277,7 +278,8 @@ func (r *Reader) divideMemory() error {
 	if c.Slabs != nil {
 		batch += tableBytes(c.BatchSize, len(r.wanted.names)) + expectedKey*int64(c.BatchSize)
 	}
-	batch = sizeClass(batch)
+	sure := sizeClass(batch + guessed/4)
+	batch = sizeClass(batch + guessed)
 	r.ahead = r.planAhead()
 	cols := len(r.wanted.names)
 	if r.wanted.image {
@@ -331,10 +333,10 @@ func (r *Reader) divideMemory() error {
 		rows = min(rows, c.Memory/4)
 	}
 	r.poolBytes = c.Memory - rows - buffers
-	if least := 2*batch + 1<<20; r.poolBytes < least {
+	if least := 2*sure + 1<<20; r.poolBytes < least {
 		least += buffers
 		return fmt.Errorf("%w: memory: %d bytes, of which the index has %d, and cache, sampling, decompression and decoding have %d, do not hold two batches of %d: give %d or more, or lower batch_size",
-			ErrConfig, c.Memory, rows, buffers, batch, least+least/3+1)
+			ErrConfig, c.Memory, rows, buffers, sure, least+least/3+1)
 	}
 	// Spans leave room for batches and for what is read alone.
 	r.ahead.bytes = max(0, min(r.ahead.bytes, r.poolBytes-3*batch-r.poolBytes/8))

@@ -44,12 +44,13 @@ type scheduler struct {
 	loaded map[int32]*rows // of the batch's shards
 	// held are blocks of the batch in hand that cannot come back before read until
 	// has been sent, as a sample that is in them is not whole before.
-	held []heldBlock
-	last []int32 // the last read of each slot
+	held    []heldBlock
+	last    []int32 // the last read of each slot
+	unknown []int   // slots whose images' dimensions the index does not have
 	// streams has the last read on each forward-only stream.
 	streams map[fileKey]chan struct{}
 	look    *lookahead
-	recipe  transform.Recipe // to see what an image's crop needs
+	recipe  transform.Recipe // to see what an image's crop needs, and how large it becomes
 }
 
 type heldBlock struct {
@@ -114,6 +115,9 @@ func (s *scheduler) batch(j *job, b int64) error {
 	}
 	j.passed(stepIndex)
 	s.lookUp(j)
+	if err := s.measure(j); err != nil {
+		return err
+	}
 	for j.slab == nil { // again where a span was given up
 		var err error
 		if j.slab, err = s.take(j, j.seal(s.lay(j)), 0, true); err != nil {

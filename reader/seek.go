@@ -356,7 +356,10 @@ func (w *worker) drawPart(f *flight) (together bool, err error) {
 	if err := j.images[i].dims.check(h.Width, h.Height); err != nil {
 		return false, err
 	}
-	if err := p.draw(&j.canvas, j.picture(i), h.Width, h.Height, w.random(j.samples[i], j.copies[i])); err != nil {
+	if err := p.draw(&j.canvas, h.Width, h.Height, w.random(j.samples[i], j.copies[i])); err != nil {
+		return false, err
+	}
+	if err := j.seat(i, p); err != nil {
 		return false, err
 	}
 	p.points, p.gap = j.points[i].data, gap

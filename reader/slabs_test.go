@@ -182,17 +182,19 @@ func TestSlabsFail(t *testing.T) {
 
 // Tensors says what the batches have.
 func TestTensorsBefore(t *testing.T) {
+	pictures := []TensorSpec{{Field: "depth.png", Name: "again", Kind: KindImage}, {Field: "seg.png", Name: "mask", Kind: KindMask}}
 	for _, c := range []struct {
 		o datasettest.Options
 		c Config
 	}{
 		{datasettest.Options{Make: rich}, Config{BatchSize: 7, Transform: crop, Tensors: richSpecs}},
-		{datasettest.Options{Make: scene}, Config{BatchSize: 7, Transform: crop, Layout: LayoutNHWC, DType: DTypeFloat16, Tensors: []TensorSpec{
-			{Field: "depth.png", Name: "again", Kind: KindImage}, {Field: "seg.png", Name: "mask", Kind: KindMask},
-		}}},
+		{datasettest.Options{Make: scene}, Config{BatchSize: 7, Transform: crop, Layout: LayoutNHWC, DType: DTypeFloat16, Tensors: pictures}},
 		{datasettest.Options{}, Config{BatchSize: 7, Transform: crop, DType: DTypeFloat32, MixUp: &augment.MixUp{}}},
 		{datasettest.Options{}, Config{BatchSize: 7, Transform: crop, DType: DTypeFloat32, CutMix: &augment.CutMix{}, Classes: -1}},
 		{datasettest.Options{}, Config{BatchSize: 7, Decode: DecodeNone}},
+		{datasettest.Options{Make: scene}, Config{BatchSize: 7, Collate: CollateRagged, Tensors: pictures}},
+		{datasettest.Options{Make: scene}, Config{BatchSize: 7, Collate: CollatePad, Layout: LayoutNHWC, Tensors: pictures}},
+		{datasettest.Options{Make: scene}, Config{BatchSize: 7, Collate: CollatePad, PadTo: transform.Size{80, 90}, Tensors: pictures}},
 	} {
 		r := newReader(t, small(t, c.o), c.c)
 		said := r.Tensors()

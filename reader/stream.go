@@ -93,6 +93,9 @@ const (
 	// standby is how many shards are opened before they are needed, so that their
 	// servers' answers are not waited for.
 	standby = 2
+	// streamPixels is how many pixels an image of a stream is thought to have, where it
+	// keeps them: those of ImageNet's have 400 x 350 on average.
+	streamPixels = 400 * 350
 	// scanWindow is what the scan of a shard holds.
 	scanWindow = 64 << 10
 )
@@ -252,7 +255,8 @@ func (s *Stream) chooseFields() {
 func (s *Stream) divideMemory() error {
 	c := &s.core.config
 	canvas := &s.core.canvases[0]
-	batch := int64(c.BatchSize)*canvas.sampleBytes() + c.blendBytes(c.BatchSize, canvas.bytes)
+	each := canvas.sampleBytes() + canvas.likely(c, streamPixels)
+	batch := int64(c.BatchSize)*each + c.blendBytes(c.BatchSize, canvas.bytes)
 	if c.Slabs != nil {
 		batch += tableBytes(c.BatchSize, len(s.core.wanted.names)) + expectedKey*int64(c.BatchSize)
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"shardify/dataset"
+	"shardify/imaging"
+	"shardify/imaging/transform"
 	"shardify/index"
 	"shardify/sample"
 	"shardify/shard"
@@ -62,10 +64,11 @@ type filler struct {
 
 	chunks chan []byte // buffers for reading ahead
 
-	last *job // the last one made, held back until it is known whether others follow
-	lost []*SampleError
-	free []*sampleIn
-	past bool // the state was that behind the last batch
+	last   *job // the last one made, held back until it is known whether others follow
+	lost   []*SampleError
+	free   []*sampleIn
+	recipe transform.Recipe // to see how large an image becomes
+	past   bool             // the state was that behind the last batch
 }
 
 // sampleIn is a sample on its way from its shard to a batch.
@@ -674,6 +677,7 @@ func (f *filler) job() (*job, error) {
 			j.fail(i, j.sampleError(i, "", -1, in.err))
 		}
 	}
+	f.measure(j)
 	slab, err := f.get(j.seal(j.lay(at)), true)
 	if err != nil {
 		return nil, err
@@ -693,6 +697,24 @@ func (f *filler) job() (*job, error) {
 	return j, nil
 }
 
+// measure works out how large the images of a job become, where they differ, by their
+// headers.
+func (f *filler) measure(j *job) {
+	if !j.canvas.varies {
+		return
+	}
+	for i, in := range f.pending {
+		var d dims
+		if at := in.picture(); at >= 0 {
+			// One that cannot be told is a damaged sample when it is decoded.
+			if info, err := imaging.Probe(in.fields[at].data); err == nil {
+				d = dims{int32(info.Width), int32(info.Height)}
+			}
+		}
+		f.sizeSlot(&f.recipe, j, i, d)
+	}
+}
+
 // names are the fields that the batch carries.
 func (f *filler) names() []string {
 	if !f.reader.config.allFields() {
@@ -709,10 +731,18 @@ func (f *filler) names() []string {
 	return names
 }
 
+// picture is the number of the field that is the sample's image, -1 if there is none.
+func (in *sampleIn) picture() int {
+	if in.err != nil {
+		return -1
+	}
+	return sample.Image(in.fields, func(x fieldIn) string { return x.name })
+}
+
 // image hands a sample's picture to a job, with the block that it is in.
 func (f *filler) image(in *sampleIn, l *lease) extent {
-	at := sample.Image(in.fields, func(x fieldIn) string { return x.name })
-	if at < 0 || in.err != nil {
+	at := in.picture()
+	if at < 0 {
 		return extent{offset: absent}
 	}
 	field := &in.fields[at]

@@ -21,6 +21,9 @@ const (
 	labelTensor = "label"
 )
 
+// sizesTensor comes with images that have sizes of their own.
+const sizesTensor = "image_sizes"
+
 // Bool returns the elements; the tensor must be of DTypeBool.
 func (t Tensor) Bool() []bool { return elements[bool](t) }
 

@@ -22,7 +22,7 @@ import (
 //	json   numbers in JSON, at Path       [n, Shape...]                    float32
 //	npy    an array of NumPy's            [n, Shape...]                    float32
 //	image  another image                  as that of "image"               Config.DType
-//	mask   a mask of the image            [n, height, width]               uint8
+//	mask   a mask of the image            [n, height, width], or ragged    uint8
 //	boxes  boxes in the image: JSON, npy  [n, most, 4] or [boxes of all, 4]  float32
 //
 // Images, masks and boxes go through the same crops, flips and scalings as the sample's
@@ -52,7 +52,7 @@ type TensorSpec struct {
 	Shape []int `json:"shape,omitempty"`
 
 	// Collate says how values are put together: by default CollateStack where all have
-	// one shape, and CollatePad where it varies.
+	// one shape, and CollatePad where it varies. Images and masks have Config.Collate.
 	Collate Collate `json:"collate,omitempty"`
 	// PadTo, for CollatePad, is the length of the dimension that varies; a sample that
 	// has more is damaged. By default it is that of the longest in the batch.
@@ -104,7 +104,8 @@ const (
 	KindBoxes Kind = "boxes"
 )
 
-// Collate is how the values of samples become a tensor.
+// Collate is how the values of samples become a tensor. What it means for images, and for
+// masks, of which two dimensions vary, Config.Collate says.
 type Collate string
 
 const (
@@ -148,7 +149,7 @@ var kindOf = map[string]Kind{
 }
 
 // withDefaults fills in what depends on nothing else.
-func (s TensorSpec) withDefaults(images DType) TensorSpec {
+func (s TensorSpec) withDefaults(c *Config) TensorSpec {
 	s.Name = or(s.Name, s.Field)
 	s.Kind = or(s.Kind, kindOf[s.lastWord()])
 	switch s.Kind {
@@ -157,7 +158,7 @@ func (s TensorSpec) withDefaults(images DType) TensorSpec {
 	case KindText, KindMask:
 		s.DType = or(s.DType, DTypeUint8)
 	case KindImage:
-		s.DType = or(s.DType, images)
+		s.DType = or(s.DType, c.DType)
 	default:
 		s.DType = or(s.DType, DTypeFloat32)
 	}
@@ -166,7 +167,9 @@ func (s TensorSpec) withDefaults(images DType) TensorSpec {
 		b.Format, b.Unit = or(b.Format, BoxXYXY), or(b.Unit, BoxPixels)
 		b.ToFormat, b.ToUnit = or(b.ToFormat, BoxXYXY), or(b.ToUnit, BoxPixels)
 	}
-	if s.vary() < 0 {
+	if s.isPicture() {
+		s.Collate = or(s.Collate, c.Collate)
+	} else if s.vary() < 0 {
 		s.Collate = or(s.Collate, CollateStack)
 	} else {
 		s.Collate = or(s.Collate, CollatePad)
@@ -191,6 +194,9 @@ func (s *TensorSpec) shape() []int {
 	return s.Shape
 }
 
+// isPicture says that the value has the size of the sample's image.
+func (s *TensorSpec) isPicture() bool { return s.Kind == KindImage || s.Kind == KindMask }
+
 // vary is the number of the dimension that varies, -1 if none does.
 func (s *TensorSpec) vary() int { return slices.Index(s.shape(), -1) }
 
@@ -206,10 +212,11 @@ func (s *TensorSpec) inNPY() bool {
 
 // companions are the names of the tensors that come beside the one of the spec.
 func (s *TensorSpec) companions() []string {
-	switch s.Collate {
-	case CollatePad:
+	switch {
+	case s.isPicture() && s.Collate == CollatePad: // "image_sizes" says all
+	case s.Collate == CollatePad:
 		return []string{s.Name + "_mask", s.Name + "_lengths"}
-	case CollateRagged:
+	case s.Collate == CollateRagged:
 		return []string{s.Name + "_offsets"}
 	}
 	return nil
@@ -229,8 +236,11 @@ func (c Config) validateTensors() (faults []error) {
 		return []error{fmt.Errorf("tensors: %d; want %d at most", len(c.Tensors), maxTensors)}
 	}
 	taken := map[string]bool{imageTensor: true, labelTensor: true, partnerTensor: true, softTensor: true}
+	for _, name := range c.besideImages() {
+		taken[name] = true
+	}
 	for i, s := range c.Tensors {
-		s = s.withDefaults(c.DType)
+		s = s.withDefaults(&c)
 		errs := s.validate(c)
 		for _, name := range append([]string{s.Name}, s.companions()...) {
 			if taken[name] {
@@ -308,6 +318,10 @@ func (s *TensorSpec) validate(c Config) (faults []error) {
 	}
 	choice(&faults, "collate", s.Collate, CollateStack, CollatePad, CollateRagged)
 	switch vary := s.vary(); {
+	case s.isPicture():
+		if s.Collate != c.Collate {
+			fault("collate: %s, where the images have %s; leave it out", s.Collate, c.Collate)
+		}
 	case s.Collate == CollateStack && vary >= 0:
 		fault("collate: values whose shape varies cannot be stacked; want pad or ragged")
 	case s.Collate != CollateStack && vary < 0:
@@ -318,7 +332,7 @@ func (s *TensorSpec) validate(c Config) (faults []error) {
 	if s.PadTo < 0 || s.PadTo > maxValue/elements {
 		fault("pad_to: %d; want 0 for the longest, or up to %d", s.PadTo, maxValue/elements)
 	}
-	belongs(s.PadTo != 0 && s.Collate != CollatePad, "pad_to", "collate pad")
+	belongs(s.PadTo != 0 && (s.Collate != CollatePad || s.isPicture()), "pad_to", "collate pad, and for images to the configuration")
 	for _, d := range []DType{s.DType, DTypeUint8} {
 		a := typed.Array{DType: d}
 		if (d == s.DType || s.Kind == KindMask) && d.Size() > 0 && !a.Append(s.Fill) {
@@ -357,9 +371,12 @@ type maker struct {
 	// size is the bytes of an element, unit those of a value whose dimension that
 	// varies is 1.
 	size, unit int64
-	fill       []byte   // an element of Fill
-	beside     []string // the names of the tensors that come with it
-	follows    int      // the maker of the boxes, -1
+	// channels are those of a picture whose size varies; 0 of all else. Its length is
+	// that of all its elements.
+	channels int
+	fill     []byte   // an element of Fill
+	beside   []string // the names of the tensors that come with it
+	follows  int      // the maker of the boxes, -1
 }
 
 // makers works Config.Tensors out, whose defaults are filled in; width and height
@@ -371,6 +388,11 @@ func (c *Config) makers(width, height int) []maker {
 		*m = maker{TensorSpec: s, pattern: s.shape(), size: int64(s.DType.Size()), follows: -1}
 		m.path, _ = typed.ParsePath(s.Path) // Validate has seen it
 		switch {
+		case s.isPicture() && c.varies():
+			m.pattern, m.channels = []int{-1}, 3
+			if s.Kind == KindMask {
+				m.channels = 1
+			}
 		case s.Kind == KindMask:
 			m.pattern = []int{height, width}
 		case s.Kind == KindImage && c.Layout == LayoutNHWC:
@@ -399,6 +421,9 @@ func (c *Config) makers(width, height int) []maker {
 // whose size varies.
 func (p *canvas) sampleBytes() int64 {
 	n := p.bytes + 8
+	if p.varies {
+		n += 24 // its offset and size
+	}
 	for i := range p.makers {
 		if m := &p.makers[i]; m.fixed() {
 			n += int64(max(1, m.PadTo))*(m.unit+1) + 8

@@ -76,32 +76,35 @@ func newImager(c *Config, p []canvas, newDecoder func() jpegDecoder) imager {
 	return m
 }
 
-// draw begins the picture of an image file in dst: it draws what becomes of it. Everything
-// random comes from random, in the order of the transforms.
-func (m *imager) draw(p *picture, c *canvas, dst, file []byte, random augment.Rand) (imaging.Info, error) {
+// draw begins the picture of an image file: it draws what becomes of it. Everything
+// random comes from random, in the order of the transforms. Where the picture goes, dst,
+// is still to be said.
+func (m *imager) draw(p *picture, c *canvas, file []byte, random augment.Rand) (imaging.Info, error) {
 	info, err := imaging.Probe(file)
 	if err != nil {
 		return info, err
 	}
-	return info, p.draw(c, dst, info.Width, info.Height, random)
+	return info, p.draw(c, info.Width, info.Height, random)
 }
 
 // draw begins the picture of an image of width x height.
-func (p *picture) draw(c *canvas, dst []byte, width, height int, random augment.Rand) error {
-	p.dst, p.width, p.height, p.points, p.gap = dst, c.width, c.height, nil, jpeg.Gap{}
+func (p *picture) draw(c *canvas, width, height int, random augment.Rand) error {
+	p.dst, p.points, p.gap = nil, nil, jpeg.Gap{}
 	if err := c.program.Draw(&p.recipe, &random, width, height); err != nil {
 		return err
 	}
+	p.width, p.height = p.recipe.Size()
 	p.head = p.recipe.Head()
 	return nil
 }
 
 // make makes a picture.
 func (m *imager) make(p *picture, c *canvas, dst, file []byte, random augment.Rand) error {
-	info, err := m.draw(p, c, dst, file, random)
+	info, err := m.draw(p, c, file, random)
 	if err != nil {
 		return err
 	}
+	p.dst = dst
 	return m.decode(p, info, file)
 }
 
@@ -261,6 +264,10 @@ type canvas struct {
 	width, height int
 	bytes         int64
 	makers        []maker // of Config.Tensors
+	// varies says that each image has a size of its own: bytes is 0, and image makes
+	// their tensor. width and height may be known nevertheless.
+	varies bool
+	image  maker
 }
 
 // canvases are those of the buckets; the only one where all have the same.
@@ -281,7 +288,11 @@ func (c *Config) canvases() (list []canvas, err error) {
 			return nil, err
 		}
 		p.width, p.height = p.program.Size()
-		p.bytes = 3 * int64(p.width) * int64(p.height) * int64(c.DType.Size())
+		if p.varies = c.varies(); p.varies {
+			p.image = c.imageMaker()
+		} else {
+			p.bytes = 3 * int64(p.width) * int64(p.height) * int64(c.DType.Size())
+		}
 		p.makers = c.makers(p.width, p.height)
 		list = append(list, p)
 	}

@@ -16,6 +16,8 @@ type value struct {
 	data []byte
 	// length is that of the dimension that varies.
 	length int
+	// padded: it is a picture that lies in its place as large as was planned for all.
+	padded bool
 }
 
 // scratch is the memory in which a worker decodes fields.
@@ -105,6 +107,9 @@ func (w *worker) value(j *job, t int, v *value, data []byte, present bool) (err 
 func (w *worker) missing(m *maker, t int, v *value) error {
 	v.data, v.length = w.array.Data, 0
 	switch {
+	case m.channels > 0:
+		v.length = w.elements(m)
+		v.data = fill(grown(v.data, int64(v.length)*m.size), m.fill)
 	case m.vary < 0:
 		v.data = fill(v.data[:m.unit], m.fill)
 	case m.Kind == KindBoxes:

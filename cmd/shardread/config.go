@@ -33,6 +33,7 @@ type configOptions struct {
 
 	shuffle, ends, decode, dtype, onBad          string
 	layout, memory, transform, window, readAhead string
+	collate                                      string
 	seek                                         string
 	tensors                                      string
 	cacheSize                                    string
@@ -53,7 +54,7 @@ const (
 )
 
 // tensorFlags are the flags of the group imageFlags.
-var tensorFlags = []string{"crop", "eval", "transform", "mixup", "cutmix", "classes", "dtype", "layout", "decode", "tensors"}
+var tensorFlags = []string{"crop", "eval", "transform", "mixup", "cutmix", "classes", "dtype", "layout", "decode", "tensors", "collate"}
 
 func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 	f.StringVar(&o.file, "config", "", "read the configuration (reader.Config) from this JSON file; flags override it")
@@ -97,6 +98,7 @@ func (o *configOptions) addFlags(f *pflag.FlagSet, groups group) {
 		f.StringVar(&o.dtype, "dtype", "", "uint8, float32, float16 or bfloat16 (default uint8)")
 		f.StringVar(&o.tensors, "tensors", "", `tensors made of fields, as JSON: '[{"field":"txt"},{"field":"json","name":"ids","path":"/objects/*/id","shape":[-1],"dtype":"int64"}]'; docs/reader.md lists all settings`)
 		f.StringVar(&o.layout, "layout", "", "NCHW or NHWC (default NCHW)")
+		f.StringVar(&o.collate, "collate", "", "images: stack, all of one size; or of sizes of their own, whole where there is no --transform: ragged, one behind the other, or pad, to the largest of the batch (default stack)")
 	}
 	if groups&readFlags != 0 {
 		f.StringSliceVar(&o.flags.Fields, "fields", nil, "the fields to read besides the images, with commas between")
@@ -206,6 +208,8 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			fault("tensors", decodeStrict(strings.NewReader(o.tensors), &c.Tensors))
 		case "layout":
 			fault("layout", c.Layout.UnmarshalText([]byte(strings.ToUpper(o.layout))))
+		case "collate":
+			c.Collate = reader.Collate(o.collate)
 		case "fields":
 			c.Fields = g.Fields
 		case "decode":

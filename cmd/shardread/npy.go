@@ -12,7 +12,7 @@ import (
 )
 
 // npyStream writes the tensors of batches as NumPy arrays, one behind the other: the
-// images, the labels, and those of --tensors.
+// images, the labels, and those of --tensors, each followed by what comes with it.
 type npyStream struct{ w io.Writer }
 
 func newNpyStream(w io.Writer) batchWriter { return &npyStream{w} }
@@ -21,7 +21,7 @@ func (n *npyStream) write(b *reader.Batch) error {
 	labels, others := []reader.Tensor(nil), []reader.Tensor(nil)
 	for _, x := range b.Tensors() {
 		switch x.Name {
-		case "image":
+		case "image", "image_offsets", "image_sizes":
 			if err := writeNpy(n.w, x); err != nil {
 				return err
 			}

@@ -58,7 +58,8 @@ func newStreamCommand() *cobra.Command {
   npy    for each batch arrays of NumPy's format .npy, one behind the other: the images
          as --dtype and --layout say, the labels (int64, -1 for none; with --mixup and
          --cutmix soft labels: float32, samples × classes), and those of --tensors, each
-         followed by what comes with it: X_mask and X_lengths, or X_offsets.
+         followed by what comes with it: X_mask and X_lengths, or X_offsets (of images
+         with --collate, image_offsets and image_sizes).
          Of a pipe, NumPy needs to see no more than its read:
            pipe = types.SimpleNamespace(read=sys.stdin.buffer.read)
            while sys.stdin.buffer.peek(1):
