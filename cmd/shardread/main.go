@@ -5,6 +5,7 @@
 //	shardread head DST      the first samples: keys, labels, fields, dimensions
 //	shardread stream DST    an epoch to stdout, as tar, npy or JSON lines
 //	shardread plan DST      the order of an epoch, without reading data
+//	shardread serve         batches for trainers in other processes
 //	shardread gpu-info      the GPUs of this machine, or what is missing to use them
 //
 // Data goes to stdout, everything else to stderr. It is a thin layer over package

@@ -43,7 +43,7 @@ reader. Its flags are the fields of reader.Config, which --config takes as JSON.
 	root.SetVersionTemplate("shardread {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(hint.Flag(cmd, err)) })
-	root.AddCommand(newBenchCommand(), newHeadCommand(), newStreamCommand(), newPlanCommand(), newGPUInfoCommand())
+	root.AddCommand(newBenchCommand(), newHeadCommand(), newStreamCommand(), newPlanCommand(), newServeCommand(), newGPUInfoCommand())
 	return root
 }
 

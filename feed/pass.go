@@ -1,0 +1,175 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+
+	"shardify/reader"
+)
+
+// pass is an epoch on its way to a client.
+type pass struct {
+	session *session
+	number  int64
+	reader  *opened
+	credit  int64
+	batches iter.Seq2[*reader.Batch, error]
+	cancel  context.CancelFunc
+	ctx     context.Context
+	done    chan struct{}
+
+	mu   sync.Mutex
+	back chan struct{} // something was released
+	held map[int64]lent
+	used int64
+	// released counts what was.
+	released int64
+	ended    bool
+}
+
+// lent is a batch that the client has.
+type lent struct {
+	bytes   int64
+	release func()
+}
+
+// run sends the batches, and that there are no more. It reports how long the client
+// keeps it waiting for room.
+func (p *pass) run() {
+	defer close(p.done)
+	end := endEvent{Event: "end", Pass: p.number}
+	for b, err := range p.batches {
+		if err == nil {
+			err = p.send(b)
+		}
+		if err != nil {
+			end.Error = wireError(err)
+			break
+		}
+	}
+	if p.ctx.Err() == nil {
+		p.session.out.put(message{text: text(end)})
+	}
+	p.session.over(p)
+}
+
+// send sends a batch when the credit allows it. The error ends the pass.
+func (p *pass) send(b *reader.Batch) error {
+	l, one, payload, err := p.session.prepare(b)
+	if err != nil {
+		b.Release()
+		return err
+	}
+	l.event.Pass, l.event.Bytes = p.number, one.bytes
+	if err := p.wait(one.bytes); err != nil {
+		one.release()
+		return err
+	}
+	m := message{}
+	if payload != nil {
+		m.size, m.payload, m.sent = one.bytes, payload, one.release
+		one.release = func() {}
+	}
+	m.text = text(&l.event)
+	p.mu.Lock()
+	p.held[l.event.Number] = one
+	p.used += one.bytes
+	p.mu.Unlock()
+	p.session.out.put(m)
+	return nil
+}
+
+// prepare lays a batch out for the client: where it lies, or, over TCP, as the payload that
+// is written.
+func (s *session) prepare(b *reader.Batch) (l *layout, one lent, payload func(io.Writer) error, err error) {
+	if s.inline() {
+		l = layOut(b, nil, 0)
+		return l, lent{l.end, b.Release}, l.write, nil
+	}
+	memory, used := b.Slab()
+	if l = layOut(b, memory, used); l.end <= int64(len(memory)) {
+		l.fill(memory)
+		x := s.slabs.lend(memory)
+		l.event.Slab = x.number
+		return l, lent{int64(len(memory)), b.Release}, nil, nil
+	}
+	// What stands in for damaged samples is larger than the room behind the batch: all
+	// goes to a slab of its own.
+	l = layOut(b, nil, 0)
+	if memory, err = s.slabs.Alloc(l.end); err != nil {
+		return nil, lent{}, nil, err
+	}
+	l.fill(memory)
+	b.Release()
+	l.event.Slab = s.slabs.lend(memory).number
+	return l, lent{int64(len(memory)), func() { s.slabs.Free(memory) }}, nil, nil
+}
+
+// wait waits until so many bytes may be lent, and tells the client when it has all that it
+// may have.
+func (p *pass) wait(bytes int64) error {
+	told := false
+	for {
+		p.mu.Lock()
+		room := len(p.held) == 0 || p.used+bytes <= p.credit
+		e := heldEvent{Event: "held", Pass: p.number, Batches: len(p.held), Bytes: p.used, Released: p.released}
+		p.mu.Unlock()
+		if room {
+			return p.ctx.Err()
+		}
+		if !told {
+			told = true
+			p.session.out.put(message{text: text(e)})
+		}
+		select {
+		case <-p.back:
+		case <-p.ctx.Done():
+			return p.ctx.Err()
+		}
+	}
+}
+
+// release takes batches back. The error is the client's.
+func (p *pass) release(numbers []int64) error {
+	for _, n := range numbers {
+		p.mu.Lock()
+		one, held := p.held[n]
+		if held {
+			delete(p.held, n)
+			p.used -= one.bytes
+			p.released++
+		}
+		p.mu.Unlock()
+		if !held {
+			return errorf(CodeProtocol, "batch %d of pass %d is not held, and was released", n, p.number)
+		}
+		one.release()
+	}
+	select {
+	case p.back <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// drop releases all, when the client has gone. The pass has ended.
+func (p *pass) drop() {
+	p.mu.Lock()
+	held := p.held
+	p.held, p.used = map[int64]lent{}, 0
+	p.mu.Unlock()
+	for _, one := range held {
+		one.release()
+	}
+}
+
+// stop ends the pass and waits for that.
+func (p *pass) stop() {
+	p.cancel()
+	<-p.done
+}
+
+func (p *pass) String() string { return fmt.Sprintf("pass %d", p.number) }

@@ -1,0 +1,82 @@
+package feed
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"unsafe"
+)
+
+// slab is memory that a client shares.
+type slab struct {
+	number int64
+	data   []byte
+	// file is what the client maps, until it has been sent.
+	file *os.File
+	sent bool
+}
+
+// closeFile closes it; what is mapped stays.
+func (s *slab) closeFile() {
+	// Nothing was written through it that could be lost.
+	_ = s.file.Close()
+}
+
+// slabs are those of a client: reader.Slabs.
+type slabs struct {
+	out *outbox
+	mu  sync.Mutex
+	by  map[*byte]*slab
+	// next is the next one's number.
+	next int64
+}
+
+func newSlabs(out *outbox) *slabs { return &slabs{out: out, by: map[*byte]*slab{}, next: 1} }
+
+// Alloc maps memory that another process can map, too.
+func (s *slabs) Alloc(n int64) ([]byte, error) {
+	f, data, err := newShared(n)
+	if err != nil {
+		return nil, fmt.Errorf("shared memory of %d bytes: %w%s", n, err, sharedHint(err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by[unsafe.SliceData(data)] = &slab{number: s.next, data: data, file: f}
+	s.next++
+	return data, nil
+}
+
+// Free frees it, and tells the client.
+func (s *slabs) Free(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	s.mu.Lock()
+	x := s.by[unsafe.SliceData(b)]
+	delete(s.by, unsafe.SliceData(b))
+	s.mu.Unlock()
+	if x == nil || len(x.data) != len(b) {
+		panic("feed: memory that is no slab is freed")
+	}
+	if x.sent {
+		s.out.put(message{text: text(slabEvent{Event: "unslab", Slab: x.number})})
+	} else {
+		x.closeFile()
+	}
+	freeShared(x.data)
+}
+
+// lend returns the slab that memory is, telling the client of one that it does not know.
+func (s *slabs) lend(b []byte) *slab {
+	s.mu.Lock()
+	x := s.by[unsafe.SliceData(b)]
+	s.mu.Unlock()
+	if x == nil {
+		panic("feed: a batch lies in no slab")
+	}
+	if !x.sent {
+		x.sent = true // its batch's goroutine is the only one that has it
+		s.out.put(message{text: text(slabEvent{Event: "slab", Slab: x.number, Bytes: int64(len(x.data))}), fresh: x})
+	}
+	return x
+}
