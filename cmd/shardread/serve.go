@@ -90,17 +90,15 @@ func runServe(ctx context.Context, o *serveOptions, f *pflag.FlagSet, s streams)
 	if err != nil {
 		return usage(err)
 	}
-	// Close waits until the clients have heard of it.
-	defer server.Close()
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
 	if f.Changed("fd") {
 		conn, err := inherited(o.fd)
 		if err != nil {
 			return usage(fmt.Errorf("--fd %d: %w", o.fd, err))
 		}
+		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+		defer stop()
 		server.ServeConn(conn)
-		return nil
+		return server.Close()
 	}
 	return o.serve(ctx, server, c, s)
 }
@@ -217,17 +215,31 @@ func (o *serveOptions) serve(ctx context.Context, server *feed.Server, c feed.Co
 		_, _ = fmt.Fprintf(s.err, "shardread: serving on %s, with %s of memory\n", l.Addr(), bytesText(c.Memory))
 		go func() { ended <- server.Serve(l) }()
 	}
+	err := o.wait(ctx, server, ended)
+	if err != nil {
+		listeners = listeners[1:] // one has ended
+	}
+	err = errors.Join(err, server.Close())
+	for range listeners {
+		err = errors.Join(err, <-ended)
+	}
+	return err
+}
+
+// wait waits until the context ends, nobody has been there for long enough, or a listener
+// fails, which is an error.
+func (o *serveOptions) wait(ctx context.Context, server *feed.Server, ended <-chan error) error {
 	tick := time.NewTicker(max(o.idle/8, 50*time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
 		case err := <-ended:
-			return err
+			return fmt.Errorf("listening has ended: %w", err)
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 			if o.idle > 0 && server.Idle() >= o.idle {
-				return server.Close()
+				return nil
 			}
 		}
 	}
