@@ -62,7 +62,7 @@ given a certificate, without which token and batches go in the clear.`,
 
 func (o *serveOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.socket, "socket", "", "a Unix socket to make, which clients of this host attach to")
-	f.IntVar(&o.fd, "fd", -1, "the number of an inherited, connected Unix socket: serve the one client at its other end, and end with it")
+	f.IntVar(&o.fd, "fd", -1, "the number of an inherited, connected Unix socket: serve the client at its other end, and end with it\n(with --socket, others beside it)")
 	f.StringVar(&o.listen, "listen", "", "an address (host:port) for clients of other hosts; demands a token")
 	f.StringVar(&o.tokenFile, "token-file", "", "the file with the token that clients of --listen must give, 16 bytes or more (default: "+tokenEnv+")")
 	f.StringVar(&o.cert, "tls-cert", "", "the certificate of --listen, as PEM")
@@ -95,12 +95,27 @@ func runServe(ctx context.Context, o *serveOptions, f *pflag.FlagSet, s streams)
 		if err != nil {
 			return usage(fmt.Errorf("--fd %d: %w", o.fd, err))
 		}
-		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-		defer stop()
-		server.ServeConn(conn)
-		return server.Close()
+		return o.serveFor(ctx, server, conn)
 	}
 	return o.serve(ctx, server, c, s)
+}
+
+// serveFor serves one client, and with --socket others beside it, until it goes.
+func (o *serveOptions) serveFor(ctx context.Context, server *feed.Server, conn net.Conn) error {
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	ended := make(chan error, 1)
+	if o.socket == "" {
+		ended <- nil
+	} else {
+		l, err := feed.Listen(o.socket)
+		if err != nil {
+			return errors.Join(fmt.Errorf("--socket: %w", err), conn.Close())
+		}
+		go func() { ended <- server.Serve(l) }()
+	}
+	server.ServeConn(conn)
+	return errors.Join(server.Close(), <-ended)
 }
 
 // check reports all that is wrong with the command line, and fills in c.
@@ -116,8 +131,8 @@ func (o *serveOptions) check(f *pflag.FlagSet, c *feed.Config) error {
 	switch {
 	case ways == 0:
 		fault("--socket, --fd or --listen: say where the clients come from")
-	case f.Changed("fd") && ways > 1:
-		fault("--fd serves one client; it does not go with --socket and --listen")
+	case f.Changed("fd") && f.Changed("listen"):
+		fault("--fd serves a client and, with --socket, its children; it does not go with --listen")
 	}
 	if f.Changed("fd") && f.Changed("exit-when-idle") {
 		fault("--exit-when-idle: with --fd the server ends with its client")
