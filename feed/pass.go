@@ -109,9 +109,9 @@ func (s *session) prepare(b *reader.Batch) (l *layout, one lent, payload func(io
 }
 
 // wait waits until so many bytes may be lent, and tells the client when it has all that it
-// may have.
+// may have, again after each release that is not enough.
 func (p *pass) wait(bytes int64) error {
-	told := false
+	told := int64(-1)
 	for {
 		p.mu.Lock()
 		room := len(p.held) == 0 || p.used+bytes <= p.credit
@@ -120,8 +120,8 @@ func (p *pass) wait(bytes int64) error {
 		if room {
 			return p.ctx.Err()
 		}
-		if !told {
-			told = true
+		if told != e.Released {
+			told = e.Released
 			p.session.out.put(message{text: text(e)})
 		}
 		select {
