@@ -16,11 +16,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy
-import ctypes
 import gc
 import itertools
 import logging
-import mmap
 import os
 import selectors
 import threading
@@ -35,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardread import _server
-from shardread._frames import PROTOCOL, Inbox, Message, Payload, frame
+from shardread._frames import PROTOCOL, Inbox, Memory, Message, frame
 from shardread._version import __version__
 from shardread.errors import (
     ForkedError,
@@ -86,14 +84,15 @@ class RawBatch:
     """A batch as the server describes it, and the memory that it lies in.
 
     The memory goes back to the server when neither this object nor any array made by it is
-    left: each has ``memory`` as its base.
+    left: each has ``lease`` as its base.
     """
 
-    __slots__ = ("__weakref__", "event", "memory")
+    __slots__ = ("__weakref__", "event", "lease", "memory")
 
-    def __init__(self, event: dict[str, Any], memory: Any) -> None:
+    def __init__(self, event: dict[str, Any], memory: Memory, lease: Any) -> None:
         self.event: Final = event
         self.memory: Final = memory
+        self.lease: Final = lease
 
     def __len__(self) -> int:
         return int(self.event["len"])
@@ -106,7 +105,7 @@ class RawBatch:
     def tensors(self, *, bits: bool = False) -> dict[str, Array]:
         """Return the arrays by name, over the batch's memory; for ``bits`` see dtype_of."""
         return {
-            t["name"]: np.ndarray(t["shape"], dtype_of(t["dtype"], bits=bits), self.memory, t["at"])
+            t["name"]: np.ndarray(t["shape"], dtype_of(t["dtype"], bits=bits), self.lease, t["at"])
             for t in self.event["tensors"]
         }
 
@@ -116,47 +115,24 @@ class RawBatch:
 
     def samples(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the samples, over the batch's memory."""
-        return np.ndarray(len(self), np.int64, self.memory, self.event["samples_at"])
+        return np.ndarray(len(self), np.int64, self.lease, self.event["samples_at"])
 
     def keys(self) -> list[str]:
         """Return the samples' keys."""
-        return [key.decode("utf-8", "replace") for key in self._strings(self.event["keys_at"])]
+        keys = self._strings(self.event["keys_at"])
+        return [(key or b"").decode("utf-8", "replace") for key in keys]
 
     def fields(self) -> dict[str, list[bytes | None]]:
         """Return the contents of the fields that the batch carries; None where absent."""
-        absent = self.event.get("absent") or {}
-        found: dict[str, list[bytes | None]] = {}
-        for name, at in (self.event.get("fields_at") or {}).items():
-            values: list[bytes | None] = [*self._strings(at)]
-            for i in absent.get(name, ()):
-                values[i] = None
-            found[name] = values
-        return found
+        return {name: self._strings(at) for name, at in self.event["fields_at"].items()}
 
-    def _strings(self, at: int) -> list[bytes]:
-        n = len(self)
-        offsets: list[int] = np.ndarray(n + 1, np.int64, self.memory, at).tolist()
-        begin = at + 8 * (n + 1)
-        view = memoryview(self.memory).cast("B")
-        if offsets[0] < 0 or begin + offsets[-1] > len(view):
+    def _strings(self, at: int) -> list[bytes | None]:
+        """Return the byte strings of a table of places and lengths."""
+        table: list[list[int]] = np.ndarray((len(self), 2), np.int64, self.lease, at).tolist()
+        view = memoryview(self.lease).cast("B")
+        if any(at < 0 or at + n > len(view) for at, n in table):
             raise ServerError("the server described a batch that is larger than its memory")
-        return [bytes(view[begin + a : begin + b]) for a, b in itertools.pairwise(offsets)]
-
-
-class Slab:
-    """Memory that the server shares, in which batches lie; mapped once.
-
-    What wants to know when it is unmapped uses weakref.finalize: batches keep their slab.
-    """
-
-    def __init__(self, fd: int, size: int) -> None:
-        self.memory: Final = mmap.mmap(fd, size)
-        self.type: Final = ctypes.c_char * size
-
-    @property
-    def address(self) -> int:
-        """Where it begins in this process."""
-        return ctypes.addressof(self.type.from_buffer(self.memory))
+        return [bytes(view[at : at + n]) if n >= 0 else None for at, n in table]
 
 
 @dataclass
@@ -165,7 +141,7 @@ class _Call:
 
     op: str
     # What the reply's fields become; called in the connection's thread.
-    make: Callable[[dict[str, Any], Payload | None], Any]
+    make: Callable[[dict[str, Any], Memory | None], Any]
     # What undoes that, where nobody waits any more.
     undo: Callable[[Any], None]
     done: bool = False
@@ -222,8 +198,7 @@ class Connection:
         self._ids = itertools.count(1)
         self._calls: dict[int, _Call] = {}
         self._passes: weakref.WeakValueDictionary[int, Pass] = weakref.WeakValueDictionary()
-        self._slabs: dict[int, Slab] = {}
-        self._on_slab: list[Callable[[Slab], None]] = []
+        self._slabs: dict[int, Memory] = {}
         self._failure: ShardreadError | None = None
         self._inbox: Final = Inbox(attached.sock)
         self._selector: Final = selectors.DefaultSelector()
@@ -258,22 +233,11 @@ class Connection:
         """Whether the server answers, and this is the process that it talks to."""
         return self._failure is None and self._pid == os.getpid()
 
-    def on_slab(self, call: Callable[[Slab], None]) -> None:
-        """Have ``call`` called for every slab there is and every one to come.
-
-        It is called in the connection's thread, or here.
-        """
-        with self._changed:
-            self._on_slab.append(call)
-            slabs = list(self._slabs.values())
-        for slab in slabs:
-            call(slab)
-
     def request(
         self,
         op: str,
         fields: dict[str, Any],
-        make: Callable[[dict[str, Any], Payload | None], Any] = lambda ok, payload: ok,
+        make: Callable[[dict[str, Any], Memory | None], Any] = lambda ok, payload: ok,
         undo: Callable[[Any], None] = lambda result: None,
     ) -> Any:
         """Make a request, and wait for what its reply becomes.
@@ -450,31 +414,29 @@ class Connection:
             raise ServerError("the server sent no file descriptor with a slab")
         fd = self._inbox.descriptors.popleft()
         try:
-            slab = Slab(fd, fields["bytes"])
+            self._slabs[fields["slab"]] = Memory(fields["bytes"], fd)
         except (OSError, ValueError) as error:
             raise ServerMemoryError(
                 f"{fields['bytes']} bytes of the server's memory cannot be mapped: {error}"
             ) from None
         finally:
             os.close(fd)
-        with self._changed:
-            self._slabs[fields["slab"]] = slab
-            calls = list(self._on_slab)
-        for call in calls:
-            call(slab)
 
-    def _batch(self, fields: dict[str, Any], payload: Payload | None, number: int) -> RawBatch:
+    def _batch(self, fields: dict[str, Any], payload: Memory | None, number: int) -> RawBatch:
         """Make a batch of its description."""
-        kept = self._slabs[fields["slab"]] if payload is None else payload
-        memory = kept.type.from_buffer(kept.memory)
-        finalizer = weakref.finalize(memory, self._give_back, number, fields["number"], kept)
+        memory = self._slabs[fields["slab"]] if payload is None else payload
+        lease = memory.type.from_buffer(memory.map)
+        again = self._inbox if payload is not None else None
+        finalizer = weakref.finalize(
+            lease, self._give_back, number, fields["number"], memory, again
+        )
         finalizer.atexit = False
-        return RawBatch(fields, memory)
+        return RawBatch(fields, memory, lease)
 
-    def _give_back(self, run: int, batch: int, kept: Slab | Payload) -> None:
+    def _give_back(self, run: int, batch: int, memory: Memory, again: Inbox | None) -> None:
         """Return a batch's memory; called by the garbage collector, in any thread."""
-        if isinstance(kept, Payload):
-            self._inbox.give_back(kept)
+        if again is not None:
+            again.give_back(memory)
         self._post((run, batch))
 
     def _fail(self, error: ShardreadError, *, ended: bool = False) -> None:
@@ -551,7 +513,7 @@ class Reader:
         self,
         op: str,
         fields: dict[str, Any],
-        make: Callable[[dict[str, Any], Payload | None], Any] = lambda ok, payload: ok,
+        make: Callable[[dict[str, Any], Memory | None], Any] = lambda ok, payload: ok,
         undo: Callable[[Any], None] = lambda result: None,
     ) -> Any:
         if not self._finalizer.alive:
@@ -742,15 +704,16 @@ _registry_lock = threading.Lock()  # of _registry, and of Connection.users
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-def connect(
-    server: str | None = None, *, cpus: int | None = None, nice: int | None = None
-) -> Connection:
+def connect(address: _server.Address) -> Connection:
     """Attach to a server, or use the connection with it that there is.
 
-    See :class:`shardread.Loader` for the arguments. The caller owes one
-    :meth:`Connection.leave`.
+    The caller owes one :meth:`Connection.leave`.
+
+    Raises
+    ------
+    ServerError
+        It cannot be started or reached, or speaks another version.
     """
-    address = _server.address(server, cpus=cpus, nice=nice)
     with _registry_lock:
         connection = _registry.get(address)
         if connection is not None and connection.alive:

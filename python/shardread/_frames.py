@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from shardread.errors import ServerError
 
@@ -31,21 +31,29 @@ def frame(message: dict[str, Any]) -> bytes:
     return _HEADER.pack(len(text), 0, 0) + text
 
 
+class Memory:
+    """Memory in which batches lie: a slab that the server shares, or of our own.
+
+    What wants to know when it goes uses weakref.finalize: batches keep it.
+    """
+
+    def __init__(self, size: int, fd: int = -1) -> None:
+        self.map: Final = mmap.mmap(fd, size)
+        self.type: Final = ctypes.c_char * size
+        self.pinned = False
+
+    @property
+    def address(self) -> int:
+        """Where it begins in this process."""
+        return ctypes.addressof(self.type.from_buffer(self.map))
+
+
 @dataclass
 class Message:
-    """A frame that has come."""
+    """A frame that has come, and its payload, if it has one."""
 
     fields: dict[str, Any]
-    payload: Payload | None = None
-
-
-class Payload:
-    """Memory for a payload, page-aligned, that is used again for another one."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.memory = mmap.mmap(-1, size)
-        self.type = ctypes.c_char * size
+    payload: Memory | None = None
 
 
 class Inbox:
@@ -61,13 +69,14 @@ class Inbox:
         self._unix = not self._tls and sock.family == getattr(socket, "AF_UNIX", None)
         self._buffer = bytearray()
         self._text: dict[str, Any] | None = None  # of the frame whose payload is coming
-        self._payload: Payload | None = None
+        self._payload: Memory | None = None
+        self._size = 0
         self._filled = 0
-        self._free: list[Payload] = []
+        self._free: list[Memory] = []
         self.descriptors: deque[int] = deque()
         self.ended = False
 
-    def give_back(self, payload: Payload) -> None:
+    def give_back(self, payload: Memory) -> None:
         """Take the memory of a payload for another."""
         if len(self._free) < 4:
             self._free.append(payload)
@@ -87,9 +96,8 @@ class Inbox:
         while True:
             try:
                 if self._payload is not None:
-                    view = memoryview(self._payload.memory)
-                    n = self._sock.recv_into(view[self._filled : self._payload.size])
-                    view.release()
+                    with memoryview(self._payload.map) as view:
+                        n = self._sock.recv_into(view[self._filled : self._size])
                     self._filled += n
                 elif self._unix:
                     n = self._receive_with_descriptors()
@@ -130,7 +138,7 @@ class Inbox:
     def _messages(self) -> Iterator[Message]:
         while True:
             if self._payload is not None and self._text is not None:
-                if self._filled < self._payload.size:
+                if self._filled < self._size:
                     return
                 message = Message(self._text, self._payload)
                 self._text, self._payload, self._filled = None, None, 0
@@ -154,19 +162,17 @@ class Inbox:
             if size == 0:
                 yield Message(fields)
                 continue
-            self._text, self._payload = fields, self._memory(size)
+            self._text, self._payload, self._size = fields, self._memory(size), size
             n = min(size, len(self._buffer))
-            self._payload.memory[:n] = bytes(self._buffer[:n])
+            self._payload.map[:n] = bytes(self._buffer[:n])
             del self._buffer[:n]
             self._filled = n
 
-    def _memory(self, size: int) -> Payload:
-        for i, payload in enumerate(self._free):
-            if size <= len(payload.memory) < 2 * size + (1 << 20):
-                del self._free[i]
-                payload.size = size
-                return payload
+    def _memory(self, size: int) -> Memory:
+        for i, memory in enumerate(self._free):
+            if size <= len(memory.map) < 2 * size + _PIECE:
+                return self._free.pop(i)
         try:
-            return Payload(size)
+            return Memory(size)
         except (OSError, OverflowError, ValueError, MemoryError) as error:
             raise ServerError(f"no memory for a batch of {size} bytes: {error}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -26,12 +25,15 @@ from shardread import _programs
 from shardread._frames import PROTOCOL
 from shardread.errors import ConfigError, ServerError
 
+if sys.platform != "win32":
+    import fcntl
+
 WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 _log = logging.getLogger("shardread")
 
 _PATIENCE = 30.0  # seconds for a connection over a network, and for a server to begin
-_IDLE = 30  # seconds after which a host's server ends that nobody uses any more
+_IDLE = "30s"  # after which a host's server ends that nobody uses any more
 
 
 @dataclass(frozen=True)
@@ -266,7 +268,7 @@ def _start_shared(to: Address) -> Attached:
         _started[:] = [p for p in _started if p.poll() is None]
         with open(_log_of(to), "wb") as log:
             process = subprocess.Popen(
-                _command(to, "--socket", to.path, "--exit-when-idle", str(_IDLE)),
+                _command(to, "--socket", to.path, "--exit-when-idle", _IDLE),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
