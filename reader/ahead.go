@@ -80,6 +80,7 @@ type spot struct{ shard, row int32 }
 type wants struct {
 	rows *rows
 	uses []int32 // of each row
+	turn []int32 // the number of its lane's window
 	span []*span // in which the row is, or nil
 	// alone says that not all of the row need be read, so that no span should have it;
 	// nil for none.
@@ -90,7 +91,7 @@ type wants struct {
 // bytes is the memory that wants take.
 func (w *wants) bytes() int64 { return w.rows.bytes() + wantBytes*int64(len(w.uses)) }
 
-const wantBytes = 13 // for each row
+const wantBytes = 17 // for each row
 
 // open says that a row is wanted and has no span yet.
 func (w *wants) open(row int32) bool {
@@ -122,6 +123,7 @@ type waiter struct {
 type aheadPlan struct {
 	bytes   int64 // 0: not at all
 	samples int
+	turns   int32 // of how many windows of a lane a span may have samples
 	gap     int64
 	rows    int64 // bytes of indexes that are held beside the cache of indexes
 }
@@ -161,26 +163,40 @@ func (r *Reader) planAhead() (a aheadPlan) {
 			window = 1 << 16
 		}
 	case ShuffleWindow:
-		window = int64(o.Window / o.World * (len(c.Buckets.Edges) + 1))
+		window = min(int64(o.Window/o.World*(len(c.Buckets.Edges)+1)), n)
 	case ShuffleNone:
 		places = 1
+	}
+	// A span has samples of one window of a lane, or of as many as are about its size: what
+	// is used later would keep it for longer.
+	a.turns = 1
+	if of := window*sample/int64(places) + 1; o.Shuffle == ShuffleWindow {
+		a.turns = int32(max(1, (spanSize+of/2)/of))
 	}
 	switch {
 	case c.ReadAhead > 0:
 		a.bytes = c.ReadAhead
 	case remote && o.Shuffle != ShuffleGlobal, framed:
-		// A window's spans come while those of the one before are still there: some
-		// sample of each is used late. Blocks are up to an eighth larger than spans.
-		a.bytes = 2 * window * sample
-		if window > 0 {
-			a.bytes += int64(places) * spanSize / 2
-		} else {
+		switch lanes := int64(o.Lanes / o.World); {
+		case o.Shuffle == ShuffleGlobal:
+			a.bytes = 2 * window * sample
+		case o.Shuffle == ShuffleWindow:
+			// All spans of a lane's window stay until it ends: some sample of each is used
+			// late. Lanes come to that end in turn, so that only of some the next one's
+			// need room, too: of a quarter, and one.
+			next := min(lanes, (lanes+7)/4)
+			a.bytes = window * sample * (lanes + next) / lanes
+			if a.turns > 1 {
+				a.bytes += int64(places) * spanSize
+			}
+		default:
 			a.bytes = max(depthSpans, laneSpans*int64(places)) * max(spanSize, sample)
 		}
-		a.bytes += a.bytes / 8
+		a.bytes += a.bytes / 8 // by which blocks may be larger
 	default:
 		return a
 	}
+	// Two windows, so that a span has all that is wanted of its bytes.
 	a.samples = int(min(max(2*window, a.bytes/sample), maxLooked))
 	a.gap = maxGap
 	if framed {
@@ -400,7 +416,7 @@ func (a *lookahead) look(number int64) bool {
 	}
 	err := a.loadRows(a.ctx, a.missing, func(shard int32, r *rows) {
 		n := len(r.labels)
-		w := &wants{rows: r, uses: make([]int32, n), span: make([]*span, n)}
+		w := &wants{rows: r, uses: make([]int32, n), turn: make([]int32, n), span: make([]*span, n)}
 		a.shards[shard] = w
 		a.rowBytes += w.bytes()
 	})
@@ -416,7 +432,9 @@ func (a *lookahead) look(number int64) bool {
 	canvas := a.reader.canvas(plan)
 	for i, p := range places {
 		w := a.shards[p.shard]
-		w.uses[p.row]++
+		if w.uses[p.row]++; w.uses[p.row] == 1 {
+			w.turn[p.row] = plan.turn(of, i, a.reader.config.Rank)
+		}
 		w.all++
 		if a.reader.partGain > 0 {
 			n, copies := plan.number(a.entries[i])
@@ -436,7 +454,7 @@ func (a *lookahead) look(number int64) bool {
 // send makes the span of a sample and sends it on its way. It is false where there is no
 // room.
 func (a *lookahead) send(w *wants, p spot) bool {
-	from, to, ok := w.run(p.row, a.gap)
+	from, to, ok := w.run(p.row, a.gap, a.reader.ahead.turns)
 	if !ok {
 		return true
 	}
@@ -467,7 +485,7 @@ func (a *lookahead) send(w *wants, p spot) bool {
 	s.lease.block, s.lease.ahead = b, true
 	s.lease.users.Store(2) // this goroutine and a fetcher
 	for row := from; row <= to; row++ {
-		if w.open(row) {
+		if w.open(row) && w.turn[row]-w.turn[p.row] < a.reader.ahead.turns {
 			if _, _, ok := w.rows.extent(row); ok {
 				w.span[row] = s
 				s.rows = append(s.rows, row)
@@ -484,8 +502,9 @@ func (a *lookahead) send(w *wants, p spot) bool {
 // run finds the first and the last row of the span for a row. Of the run of wanted rows
 // that lie beside each other, it is one of equal parts that are not much shorter than
 // spanSize: so what is left of the run is cut in the same way. It is false where a row
-// is better read alone.
-func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
+// is better read alone. It has rows of so many windows.
+func (w *wants) run(row int32, gap int64, turns int32) (from, to int32, ok bool) {
+	near := func(i int32) bool { return w.open(i) && w.turn[i]-w.turn[row] < turns }
 	start, end, ok := w.rows.extent(row)
 	if !ok {
 		return 0, 0, false
@@ -500,7 +519,7 @@ func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
 		if s < last || s-last > gap || e-start > runSize {
 			break
 		}
-		if ok && w.open(i) {
+		if ok && near(i) {
 			to, last = i, e
 		}
 	}
@@ -512,7 +531,7 @@ func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
 		if e > first || first-e > gap || end-s > runSize {
 			break
 		}
-		if ok && w.open(i) {
+		if ok && near(i) {
 			from, first = i, s
 		}
 	}
@@ -520,7 +539,7 @@ func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
 		part := func(at int64) int64 { return (at - first) * parts / (last - first) }
 		of := part(start)
 		for i := from; i < row; i++ {
-			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && w.open(i) {
+			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && near(i) {
 				from = i
 				break
 			} else if i == row-1 {
@@ -528,7 +547,7 @@ func (w *wants) run(row int32, gap int64) (from, to int32, ok bool) {
 			}
 		}
 		for i := to; i > row; i-- {
-			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && w.open(i) {
+			if s, _, _ := w.rows.extent(i); s >= 0 && part(s) == of && near(i) {
 				to = i
 				break
 			} else if i == row+1 {

@@ -100,6 +100,32 @@ func TestReadAheadRequests(t *testing.T) {
 	}
 }
 
+// Windows of lanes end in turn, so that reading ahead takes less than one and a half, and
+// still asks for each byte once.
+func TestReadAheadInTurn(t *testing.T) {
+	const size, shards, samples, window, lanes = 24 << 10, 12, 512, 3072, 12
+	st := remote{mem.New()}
+	d := datasettest.Write(t, st, datasettest.Options{Shards: shards, Samples: samples, Make: blobs(size)})
+	seen, rec := recordedSet(t, st, d)
+	r := newReader(t, seen, Config{
+		BatchSize: 16, Decode: DecodeNone, Shuffle: ShuffleWindow, Lanes: lanes, Window: window, Interleave: 1, Seed: 3, SkipChecksums: true,
+	})
+	if most := int64(window * size * 3 / 2); r.ahead.bytes > most+most/100 {
+		t.Errorf("%d bytes for a window of %d", r.ahead.bytes, window*size)
+	}
+	for b, err := range r.Epoch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Release()
+	}
+	requests, bytes := rec.shardReads()
+	t.Logf("%d requests for %d samples, %.1f MiB of %.1f", requests, shards*samples, float64(bytes)/(1<<20), float64(r.split.Bytes)/(1<<20))
+	if requests > 3*16+shards*samples*size/(4<<20)+2*lanes || float64(bytes) > 1.05*float64(r.split.Bytes) {
+		t.Errorf("%d requests, %d bytes of %d", requests, bytes, r.split.Bytes)
+	}
+}
+
 // Reading ahead changes no byte, also where it has little memory, with weights, in
 // buckets, in several formats.
 func TestReadAheadSameBytes(t *testing.T) {

@@ -131,7 +131,7 @@ type Config struct {
 	// ReadAhead is how many bytes of batches to come are read before their turn, with
 	// what lies beside them: spans of some 4 MiB, as far as Shuffle lets the order be
 	// local. 0 leaves it to the reader: none on a local disk, which answers at once, but
-	// for .tar.zst with several samples in a frame; and what two windows, or the shards
+	// for .tar.zst with several samples in a frame; and what a window and a half, or the shards
 	// open at a time, take on other stores. -1 is none. Memory bounds it. It changes
 	// nothing but the speed: set it for a slow disk or a network that is mounted.
 	ReadAhead int64 `json:"read_ahead,omitempty"`

@@ -84,7 +84,7 @@
 // frames hold several samples, what batches to come need is read ahead together with
 // what lies beside it (Config.ReadAhead): under all modes but ShuffleGlobal a remote
 // store is asked once for some 4 MiB, and each byte comes once, if there is memory for
-// the samples of two windows; with less, what has no room comes one by one. Under
+// a window and a half; with less, what has no room comes one by one. Under
 // ShuffleGlobal it is one request a sample, 64 at a time. A .tar.gz can only be
 // read from its start. It is read forward, once for each lane that has a part of it;
 // under ShuffleWindow or ShuffleGlobal, whose reads also go back, most reads start

@@ -51,8 +51,7 @@ const (
 	// default lanes, the size of WebDataset's usual shuffle buffers.
 	DefaultWindow = 24576
 	// DefaultWindowBytes bounds a Reader's default window, by the mean size of the
-	// split's samples, so that two windows are read ahead of a remote store in little
-	// more than a gigabyte. It is 4,900 of ImageNet's photographs.
+	// split's samples, so that a remote store is read ahead in less than a gigabyte. It is 4,900 of ImageNet's photographs.
 	DefaultWindowBytes = 512 << 20
 	// DefaultInterleave is for ShuffleWindow; a rank that serves one lane still
 	// mixes as many shards. ShuffleShards has 1.

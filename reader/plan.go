@@ -20,7 +20,9 @@ import (
 // Under ShuffleShards and ShuffleWindow a lane is a contiguous part of the
 // permuted shards, with the shard on a cut shared by two lanes; its shards are
 // mixed in groups of Interleave, a block of each in turn (what is left of each,
-// less than a block, ends the group), and the lane's windows are permuted. Under
+// less than a block, ends the group), and the lane's windows are permuted. Windows of
+// lanes do not end together, but in turn, so that what they need is read evenly: lane l's
+// first one is shorter, by the (l div Lanes)-th part of it, where it has several. Under
 // ShuffleNone and ShuffleGlobal places are sample numbers, and permuted sample
 // numbers.
 //
@@ -229,12 +231,32 @@ func (p *Plan) lane(lane int) laneCursor {
 	return laneCursor{plan: p, number: lane, groups: p.groups[p.lanes[lane]:p.lanes[lane+1]], n: p.laneSize(lane)}
 }
 
+// shift is by how much a lane's first window is shorter.
+func (p *Plan) shift(lane int) int64 {
+	if p.window >= p.laneSize(lane) {
+		return 0
+	}
+	return p.window * int64(lane) / int64(p.order.Lanes)
+}
+
+// turn is the number of the window, of its lane, in which a slot of a rank's batch lies,
+// of a plan without buckets; 0 where there are none.
+func (p *Plan) turn(b int64, slot, rank int) int32 {
+	if p.window <= 1 {
+		return 0
+	}
+	g := (b*p.GlobalBatchSize() + int64(slot)*int64(p.order.World) + int64(rank)) % p.samples
+	lanes := int64(p.order.Lanes)
+	return int32((g/lanes + p.shift(int(g%lanes))) / p.window)
+}
+
 func (c *laneCursor) at(pos int64) int64 {
 	if size := c.plan.window; size > 1 {
 		if pos < c.first || pos >= c.last {
-			w := pos / size
-			c.first = w * size
-			c.last = min(c.first+size, c.n)
+			shift := c.plan.shift(c.number)
+			w := (pos + shift) / size
+			c.first = max(0, w*size-shift)
+			c.last = min((w+1)*size-shift, c.n)
 			c.perm = newPermutation(c.last-c.first, mix64(c.plan.windowKey^mix64(uint64(w)*golden+uint64(c.number))))
 		}
 		pos = c.first + c.perm.at(pos-c.first)
