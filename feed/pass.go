@@ -114,15 +114,13 @@ func (p *pass) wait(bytes int64) error {
 	told := int64(-1)
 	for {
 		p.mu.Lock()
-		room := len(p.held) == 0 || p.used+bytes <= p.credit
-		e := heldEvent{Event: "held", Pass: p.number, Batches: len(p.held), Bytes: p.used, Released: p.released}
+		room, released := len(p.held) == 0 || p.used+bytes <= p.credit, p.released
 		p.mu.Unlock()
 		if room {
 			return p.ctx.Err()
 		}
-		if told != e.Released {
-			told = e.Released
-			p.session.out.put(message{text: text(e)})
+		if told != released {
+			told = p.tellHeld()
 		}
 		select {
 		case <-p.back:
@@ -130,6 +128,15 @@ func (p *pass) wait(bytes int64) error {
 			return p.ctx.Err()
 		}
 	}
+}
+
+// tellHeld tells the client that no batch comes before it has released one.
+// It returns how many were released by then.
+func (p *pass) tellHeld() (released int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session.out.put(message{text: text(heldEvent{Event: "held", Pass: p.number, Batches: len(p.held), Bytes: p.used, Released: p.released})})
+	return p.released
 }
 
 // release takes batches back. The error is the client's.

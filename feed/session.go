@@ -352,7 +352,7 @@ func (s *session) start(q *request) (any, func(), error) {
 		session: s, reader: o, back: make(chan struct{}, 1), held: map[int64]lent{}, done: make(chan struct{}),
 		credit: o.credit(q.Credit),
 	}
-	p.ctx, p.cancel = context.WithCancel(s.ctx)
+	p.ctx, p.cancel = context.WithCancel(context.WithValue(s.ctx, passKey{}, p))
 	p.batches = o.source.Resume(p.ctx, state)
 	s.mu.Lock()
 	s.numbers++

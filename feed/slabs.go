@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -79,4 +80,14 @@ func (s *slabs) lend(b []byte) *slab {
 		s.out.put(message{text: text(slabEvent{Event: "slab", Slab: x.number, Bytes: int64(len(x.data))}), fresh: x})
 	}
 	return x
+}
+
+// passKey is that of a *pass in its context.
+type passKey struct{}
+
+// Starved tells the client that it holds all that its pass has.
+func (s *slabs) Starved(ctx context.Context) {
+	if p, ok := ctx.Value(passKey{}).(*pass); ok {
+		p.tellHeld()
+	}
 }

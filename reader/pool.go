@@ -40,6 +40,8 @@ type pool struct {
 	// jobs are jobs to be used again, for their arrays. They refer to no pass.
 	jobs chan *job
 	lost error // a batch was dropped that can never be given back
+	// dry: the one that takes waits for what only the consumer can give back.
+	dry bool
 }
 
 // kind tells which blocks may stand for each other.
@@ -92,6 +94,9 @@ func (p *pool) wait(ctx context.Context, k kind, own int64, giveUp func() bool) 
 		if giveUp != nil && giveUp() {
 			return nil, nil
 		}
+		if p.slabs != nil && p.starved(own) {
+			p.slabs.Starved(ctx)
+		}
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -125,6 +130,20 @@ func (p *pool) try(k kind, own int64) (*block, error) {
 	}
 	p.lent[b] = struct{}{}
 	return b, nil
+}
+
+// starved says, once between two releases, that no more than own bytes of the pool are
+// lent to anyone but the consumer.
+func (p *pool) starved(own int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var lent int64
+	for b := range p.lent {
+		lent += int64(len(b.data)) + b.elsewhere
+	}
+	told := p.dry
+	p.dry = lent <= own
+	return p.dry && !told
 }
 
 // full says that there is no room for a block of n bytes now.
@@ -196,14 +215,18 @@ func (p *pool) drop(k kind) *block {
 // keep notes that the consumer has a block from here on.
 func (p *pool) keep(b *block) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	delete(p.lent, b)
+	p.mu.Unlock()
+	if p.slabs != nil {
+		p.notify() // that may be all that there was
+	}
 }
 
 // put takes a block back.
 func (p *pool) put(b *block) {
 	p.mu.Lock()
 	delete(p.lent, b)
+	p.dry = false
 	if p.ended || b.elsewhere > 0 {
 		p.release(b)
 	} else {

@@ -51,6 +51,8 @@ type Reader struct {
 	// canvases are Config.Transform's and Config.Tensors': one, or one for each bucket.
 	canvases  []canvas
 	poolBytes int64
+	// batch is about what a batch takes.
+	batch int64
 	// reserved is for buffers of the cache, decompression and decoding, and for tables
 	// of samples.
 	reserved int64
@@ -280,6 +282,7 @@ func (r *Reader) divideMemory() error {
 	}
 	sure := sizeClass(batch + guessed/4)
 	batch = sizeClass(batch + guessed)
+	r.batch = batch
 	r.ahead = r.planAhead()
 	cols := len(r.wanted.names)
 	if r.wanted.image {

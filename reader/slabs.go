@@ -1,5 +1,7 @@
 package reader
 
+import "context"
+
 // Slabs is where the memory of batches comes from, for who hands it on: to another
 // process (package feed), or to a device (package gpu). A pass takes its slabs from
 // Config.Slabs, within its memory, uses them again and again, and gives them back:
@@ -7,7 +9,7 @@ package reader
 // is closed, or a pass has ended before the end of its epoch. Those of batches that are
 // held then follow when they are released.
 //
-// Both methods are called by several goroutines at a time. They must not call the
+// Its methods are called by several goroutines at a time. Alloc and Free must not call the
 // reader or release a batch. All other memory, such as what is read into before it is
 // decoded, is the reader's own.
 type Slabs interface {
@@ -17,6 +19,10 @@ type Slabs interface {
 	// Free takes back what Alloc has returned, exactly once. Nothing of the reader uses
 	// it any more.
 	Free(b []byte)
+	// Starved is told when a pass cannot go on before the caller releases a batch: all its
+	// memory is in batches that the caller has. ctx has the values of the one that the pass
+	// was begun with. It is told again after a release that did not help.
+	Starved(ctx context.Context)
 }
 
 // Slab is the memory that the batch lies in, and how much of it is used: with

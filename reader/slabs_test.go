@@ -2,11 +2,13 @@ package reader
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"shardify/dataset/datasettest"
@@ -22,6 +24,9 @@ type shelf struct {
 	peak  int64
 	news  int
 	fail  error
+
+	// told, if not nil, hears of Starved.
+	told chan struct{}
 }
 
 func (s *shelf) Alloc(n int64) ([]byte, error) {
@@ -52,6 +57,13 @@ func (s *shelf) Free(b []byte) {
 	}
 	delete(s.taken, &b[0])
 	s.used -= int64(len(b))
+}
+
+func (s *shelf) Starved(ctx context.Context) {
+	if s.told == nil || ctx.Value(shelfKey{}) != s {
+		panic("nobody is to be told")
+	}
+	s.told <- struct{}{}
 }
 
 func (s *shelf) holds(b []byte) bool {
@@ -227,3 +239,96 @@ func TestTensorsBefore(t *testing.T) {
 type crooked struct{ *shelf }
 
 func (c crooked) Alloc(n int64) ([]byte, error) { return c.shelf.Alloc(n - 64) }
+
+// Who holds so many batches that the pass cannot go on is told; each release lets it go on.
+func TestStarved(t *testing.T) {
+	d := small(t, datasettest.Options{Shards: 4, Samples: 40, Make: plain})
+	s := new(shelf)
+	r := newReader(t, d, Config{BatchSize: 4, Memory: 8 << 20, Workers: 2, Transform: transform.List{transform.CenterCrop{Size: transform.Size{224}}}, Slabs: s})
+	batches := make(chan *Batch, r.Len())
+	s.told = make(chan struct{}, r.Len())
+	most := r.Lendable() / sizeClass(4*3*224*224)
+	if most < 2 {
+		t.Fatalf("%d batches can be lent: this shows nothing", most)
+	}
+	var released atomic.Int64
+	go func() {
+		for range s.told {
+			if n := int64(len(batches)); n < most {
+				t.Errorf("the pass cannot go on when %d batches are held, where %d may be", n, most)
+			}
+			(<-batches).Release()
+			released.Add(1)
+		}
+	}()
+	n := 0
+	for b, err := range r.Epoch(context.WithValue(t.Context(), shelfKey{}, s), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches <- b
+		n++
+	}
+	close(s.told)
+	if n != r.Len() || released.Load() == 0 || released.Load() > int64(n)-most {
+		t.Errorf("%d batches of %d came, after %d releases", n, r.Len(), released.Load())
+	}
+	for len(batches) > 0 {
+		(<-batches).Release()
+	}
+}
+
+// shelfKey is that of the shelf in the context of a pass.
+type shelfKey struct{}
+
+// The readers of all ranks read what a reader of each would, and share their indexes.
+func TestForRank(t *testing.T) {
+	d := small(t, datasettest.Options{Shards: 6, Samples: 40})
+	c := Config{BatchSize: 5, Seed: 3, World: 4, Transform: crop, Fields: []string{"cls"}, Sampling: Sampling{Samples: 100}}
+	first := newReader(t, d, c)
+	for rank := range 4 {
+		c.Rank = rank
+		s := new(shelf)
+		r, err := first.ForRank(rank, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := epochOf(t, r, 1), epochOf(t, newReader(t, d, c), 1); !reflect.DeepEqual(got, want) {
+			t.Errorf("rank %d reads other batches", rank)
+		}
+		if s.news == 0 {
+			t.Errorf("rank %d: the batches lie elsewhere", rank)
+		}
+		if got := r.Config().Rank; got != rank {
+			t.Errorf("rank %d says that it is %d", rank, got)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := s.left(); n != 0 {
+			t.Errorf("rank %d: %d slabs did not come back", rank, n)
+		}
+	}
+	if n := first.Stats().Stages.Index.Items; n != 6 {
+		t.Errorf("%d indexes were read, want 6", n)
+	}
+	for _, rank := range []int{-1, 4} {
+		if _, err := first.ForRank(rank, nil); !errors.Is(err, ErrConfig) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	// It outlives the first one.
+	r, err := first.ForRank(0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(epochOf(t, r, 0)); n != r.Len() {
+		t.Errorf("%d batches, want %d", n, r.Len())
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -261,6 +261,7 @@ func (s *Stream) divideMemory() error {
 		batch += tableBytes(c.BatchSize, len(s.core.wanted.names)) + expectedKey*int64(c.BatchSize)
 	}
 	batch = sizeClass(batch)
+	s.core.batch = batch
 	open := s.mostOpen()
 	s.buffer, s.readBuf = c.WindowBytes, readAheadEach
 	if c.ReadAhead > 0 {
