@@ -148,6 +148,7 @@ func (p *pass) release(numbers []int64) error {
 			delete(p.held, n)
 			p.used -= one.bytes
 			p.released++
+			p.gave(one.bytes)
 		}
 		p.mu.Unlock()
 		if !held {
@@ -162,10 +163,18 @@ func (p *pass) release(numbers []int64) error {
 	return nil
 }
 
+// gave notes that so many bytes came back.
+func (p *pass) gave(bytes int64) {
+	if p.ended {
+		p.session.server.memory.back(p.reader.loan, bytes)
+	}
+}
+
 // drop releases all, when the client has gone. The pass has ended.
 func (p *pass) drop() {
 	p.mu.Lock()
 	held := p.held
+	p.gave(p.used)
 	p.held, p.used = map[int64]lent{}, 0
 	p.mu.Unlock()
 	for _, one := range held {

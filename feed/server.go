@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -52,7 +51,10 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	memory memory
+
 	mu       sync.Mutex
+	bases    map[string]*base
 	sessions map[*session]struct{}
 	idle     time.Time // since when no client is there
 }
@@ -65,7 +67,10 @@ func NewServer(c Config) (*Server, error) {
 	if c.Name == "" {
 		c.Name = "shardread"
 	}
-	s := &Server{config: c, sessions: map[*session]struct{}{}, idle: time.Now()}
+	s := &Server{
+		config: c, memory: memory{limit: c.Memory, loans: map[*loan]struct{}{}},
+		bases: map[string]*base{}, sessions: map[*session]struct{}{}, idle: time.Now(),
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -143,51 +148,76 @@ type share struct {
 	Share *float64 `json:"share,omitempty"`
 }
 
-// openReader opens what a request names.
+// openReader opens what a request names, for a client.
 func (s *Server) openReader(x *session, q *request) (*opened, error) {
-	var c reader.Config
-	if q.Config != nil {
-		dec := json.NewDecoder(bytes.NewReader(q.Config))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&c); err != nil {
-			return nil, errorf(CodeConfig, "config: %s", strings.TrimPrefix(err.Error(), "json: "))
-		}
-	}
-	if !x.inline() {
-		c.Slabs = x.slabs
+	c, err := parseConfig(q.Config)
+	if err != nil {
+		return nil, err
 	}
 	if q.Stream {
-		names, err := parseNames(q.Data)
-		if err != nil {
-			return nil, err
-		}
-		r, err := reader.OpenStream(x.ctx, names, c)
-		if err != nil {
-			return nil, err
-		}
-		return &opened{source: r}, nil
+		return s.openStream(x, q, c)
 	}
 	sources, err := parseData(q.Data, &c)
 	if err != nil {
 		return nil, err
 	}
-	r, err := reader.OpenMix(x.ctx, sources, c)
+	var slabs reader.Slabs
+	if !x.inline() {
+		slabs = x.slabs
+	}
+	if err := c.Validate(); err != nil { // which knows the rank
+		return nil, fmt.Errorf("%w: %w", reader.ErrConfig, err)
+	}
+	b, err := s.baseOf(x.ctx, sources, c)
 	if err != nil {
 		return nil, err
 	}
-	return &opened{source: r, indexed: r}, nil
+	r, err := b.of.ForRank(c.Rank, slabs)
+	if err != nil {
+		s.leave(b)
+		return nil, err
+	}
+	var urls []string
+	for _, source := range sources {
+		urls = append(urls, source.URL)
+	}
+	return x.opened(&opened{source: r, indexed: r, base: b}, urls), nil
+}
+
+// openStream opens shards without an index.
+func (s *Server) openStream(x *session, q *request, c reader.Config) (*opened, error) {
+	names, err := parseNames(q.Data)
+	if err != nil {
+		return nil, err
+	}
+	if !x.inline() {
+		c.Slabs = x.slabs
+	}
+	r, err := reader.OpenStream(x.ctx, names, c)
+	if err != nil {
+		return nil, err
+	}
+	if has, limit := r.Config().Memory, s.memory.limit; limit > 0 && has > limit {
+		err := r.Close()
+		if c.Memory != 0 {
+			return nil, errors.Join(tooMuch(has, limit), err)
+		}
+		c.Memory = limit
+		if r, err = reader.OpenStream(x.ctx, names, c); err != nil {
+			return nil, err
+		}
+	}
+	return x.opened(&opened{source: r}, names), nil
 }
 
 // closeReader closes a reader whose passes have ended.
-func (s *Server) closeReader(x *session, o *opened) error { return o.source.Close() }
-
-// credit is what a pass gets of the reader's memory.
-func (o *opened) credit(want int64) int64 {
-	most := o.source.Config().Memory / 2
-	if want == 0 {
-		return most
+func (s *Server) closeReader(o *opened) error {
+	err := o.source.Close()
+	s.memory.close(o.loan)
+	if o.base != nil {
+		s.leave(o.base)
 	}
-	return min(want, most)
+	return err
 }
 
 // parseNames reads a name or a list of names.

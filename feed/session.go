@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"io"
 	"iter"
@@ -28,6 +29,8 @@ type source interface {
 	Config() reader.Config
 	Tensors() []reader.Tensor
 	Stats() reader.Stats
+	Lendable() int64
+	Trim()
 	Close() error
 }
 
@@ -37,6 +40,19 @@ type opened struct {
 	source source
 	// indexed is it, where the data has an index.
 	indexed *reader.Reader
+	// base is what it shares with others; nil for a stream.
+	base *base
+	loan *loan
+}
+
+// credit is what a pass may lend, of so many bytes that the client wants; 0 is as much as
+// the pass can spare without being slower.
+func (o *opened) credit(want int64) int64 {
+	most := o.source.Lendable()
+	if want == 0 {
+		want = most / 2
+	}
+	return min(want, most)
 }
 
 // length is the number of batches of an epoch; -1 where that is not known.
@@ -120,7 +136,7 @@ func (s *session) serve() {
 	}
 	for _, r := range readers {
 		// Who would want to know has gone.
-		_ = s.server.closeReader(s, r)
+		_ = s.server.closeReader(r)
 	}
 }
 
@@ -322,6 +338,16 @@ func (s *session) open(q *request) (any, error) {
 	return ok, nil
 }
 
+// opened notes whose a reader is, and of what.
+func (s *session) opened(o *opened, urls []string) *opened {
+	data := urls[0]
+	if len(urls) > 1 {
+		data = fmt.Sprintf("%s and %d more", data, len(urls)-1)
+	}
+	o.loan = &loan{who: s.name, data: data, each: o.source.Config().Memory, trim: o.source.Trim}
+	return o
+}
+
 func (s *session) start(q *request) (any, func(), error) {
 	o, err := s.reader(q.Reader)
 	if err != nil {
@@ -348,6 +374,9 @@ func (s *session) start(q *request) (any, func(), error) {
 	if q.Credit < 0 {
 		return nil, nil, errorf(CodeConfig, "start: credit: %d bytes", q.Credit)
 	}
+	if err := s.server.memory.start(o.loan); err != nil {
+		return nil, nil, err
+	}
 	p := &pass{
 		session: s, reader: o, back: make(chan struct{}, 1), held: map[int64]lent{}, done: make(chan struct{}),
 		credit: o.credit(q.Credit),
@@ -371,6 +400,7 @@ func (s *session) over(p *pass) {
 	p.mu.Lock()
 	p.ended = true
 	forget := len(p.held) == 0
+	s.server.memory.end(p.reader.loan, p.used)
 	p.mu.Unlock()
 	if forget {
 		s.forget(p)
@@ -446,7 +476,7 @@ func (s *session) close(q *request) (any, error) {
 	for _, p := range passes {
 		p.stop()
 	}
-	return emptyOK{}, s.server.closeReader(s, o)
+	return emptyOK{}, s.server.closeReader(o)
 }
 
 func (s *session) state(q *request) (any, error) {
