@@ -54,6 +54,8 @@ _log = logging.getLogger("shardread")
 GRACE_ALONE = 2.0
 GRACE_THREADS = 60.0
 
+_ATTEMPTS = 10  # to find a host's server that stays
+
 _BITS16: Final = {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.int16)}
 
 
@@ -267,8 +269,7 @@ class Connection:
 
     def _send(self, op: str, fields: dict[str, Any], call: _Call | None = None) -> None:
         """Send a request; nobody waits for the reply if there is no call."""
-        if self._pid != os.getpid():
-            raise ForkedError(_FORKED)
+        self.check_process()
         number = next(self._ids)
         if call is not None:
             self._calls[number] = call
@@ -283,6 +284,17 @@ class Connection:
     def _check(self) -> None:
         if self._failure is not None:
             raise copy.copy(self._failure)
+
+    def check_process(self) -> None:
+        """Make sure that this is the process that the connection was made in.
+
+        Raises
+        ------
+        ForkedError
+            It is a fork of it.
+        """
+        if self._pid != os.getpid():
+            raise ForkedError(_FORKED)
 
     def leave(self) -> None:
         """End one use of the connection; with the last one it and its server end."""
@@ -322,18 +334,18 @@ class Connection:
                     for message in self._inbox.receive():
                         self._take(message)
                     if self._inbox.ended:
-                        raise ServerError("it closed the connection")
+                        raise ConnectionResetError("it closed the connection")
         except ShardreadError as error:
             self._fail(error)
         except OSError as error:
-            self._fail(ServerError(str(error)))
+            self._fail(ServerError(str(error)), gone=True)
         except (KeyError, TypeError, ValueError) as error:
             self._fail(ServerError(f"it sent what the protocol does not know: {error!r}"))
         except BaseException as error:
             self._fail(ServerError(f"an error of the client itself: {error!r}"))
             raise
         else:
-            self._fail(ServerError("the connection was closed"), ended=True)
+            self._fail(ServerError("the connection was closed"))
 
     def _obey(self, sending: bytearray) -> bool:
         """Do what was posted; False says that the last user has left."""
@@ -369,9 +381,13 @@ class Connection:
         return True
 
     def _write(self, sending: bytearray) -> None:
-        with contextlib.suppress(*_server.WOULD_BLOCK):
+        try:
             while sending:
                 del sending[: self._attached.sock.send(sending)]
+        except _server.WOULD_BLOCK:
+            pass
+        except OSError:
+            sending.clear()  # it reads no more, and what it sent says why
 
     def _take(self, message: Message) -> None:
         """Deal with what the server sent."""
@@ -441,14 +457,14 @@ class Connection:
             again.give_back(memory)
         self._post((run, batch))
 
-    def _fail(self, error: ShardreadError, *, ended: bool = False) -> None:
-        """End the connection, and tell everyone why."""
+    def _fail(self, error: ShardreadError, *, gone: bool = False) -> None:
+        """End the connection, and tell everyone why; ``gone`` is the server, without a word."""
         with _registry_lock:
             if _registry.get(self.key) is self:
                 del _registry[self.key]
-        last = self._attached.close()
-        if isinstance(error, ServerError) and not ended:
-            error = type(error)(self._attached.why(str(error), last))
+        status = self._attached.close()
+        if gone:
+            error = ServerError(self._attached.why(str(error), status))
         for fd in self._inbox.descriptors:
             os.close(fd)
         self._inbox.descriptors.clear()
@@ -621,6 +637,7 @@ class Pass:
 
     def poll(self) -> RawBatch | None:
         """Return the next batch if it is there already."""
+        self._connection.check_process()
         with self._connection._changed:
             return self._queue.popleft() if self._queue else None
 
@@ -636,6 +653,7 @@ class Pass:
             Of the data, the store or the server.
         """
         connection = self._connection
+        connection.check_process()
         deadline: float | None = None
         with connection._changed:
             while True:
@@ -722,15 +740,27 @@ def connect(address: _server.Address) -> Connection:
             connection.users += 1
             return connection
     # Two threads at once may start two servers, which is no harm.
-    connection = Connection(_server.attach(address), address)
-    try:
-        connection.greet()
-    except BaseException:
-        connection.leave()
-        raise
+    connection = _greeted(address)
     with _registry_lock:
         _registry.setdefault(address, connection)
     return connection
+
+
+def _greeted(address: _server.Address) -> Connection:
+    """Attach to a server and say hello; to a host's again, which may just have been ending."""
+    attempt = 0
+    while True:
+        connection = Connection(_server.attach(address), address)
+        try:
+            connection.greet()
+        except BaseException as error:
+            connection.leave()
+            attempt += 1
+            if address.kind != "host" or type(error) is not ServerError or attempt == _ATTEMPTS:
+                raise
+            time.sleep(0.05 * attempt)
+        else:
+            return connection
 
 
 def open_reader(connection: Connection, request: dict[str, Any]) -> Reader:

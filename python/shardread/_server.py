@@ -34,6 +34,7 @@ WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLW
 _log = logging.getLogger("shardread")
 
 _PATIENCE = 30.0  # seconds for a connection over a network, and for a server to begin
+_LEAVE = 5.0  # seconds that a server may take to end before it is told to, and made to
 _IDLE = "30s"  # after which a host's server ends that nobody uses any more
 
 
@@ -142,7 +143,7 @@ class Attached:
         for urge in (None, self._process.terminate, self._process.kill):
             if urge is not None:
                 urge()
-            end = time.monotonic() + _PATIENCE
+            end = time.monotonic() + _LEAVE
             while self.listen() and time.monotonic() < end:
                 time.sleep(0.001)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,19 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     os.environ["SHARDREAD_PROGRAMS"] = str(folder)
     return folder
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], None]:
+    """Wait for a condition, for a minute at most."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        end = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < end, "it did not come true within a minute"
+            time.sleep(0.002)
+
+    return wait
 
 
 @pytest.fixture(scope="session")
