@@ -178,8 +178,8 @@ type (
 		Manifest any `json:"manifest"`
 	}
 	statsOK struct {
-		Stats reader.Stats `json:"stats"`
-		Bound reader.Bound `json:"bound"`
+		reader.Stats
+		Bound reader.Bound `json:"bound_by"`
 	}
 	emptyOK struct{}
 )
