@@ -1,12 +1,38 @@
-// Package gpu brings batches to NVIDIA's GPUs. It is pure Go: the driver is loaded at run
-// time, and where there is none everything else of this module works. [Inspect] says what
-// the machine offers, or what is missing and what to do; `shardread gpu-info` prints it.
+// Package gpu brings batches to NVIDIA's GPUs before they are asked for. It is pure Go: the
+// driver is loaded at run time, and where there is none everything else of this module
+// works. [Inspect] says what the machine offers, or what is missing and what to do;
+// `shardread gpu-info` prints it.
+//
+// Begin with [Open]. Its [Device.Pinned] gives a reader memory from which the GPU copies
+// beside everything else, and [Prefetch] has the next batches on the GPU while the
+// current one is worked at:
+//
+//	device, err := gpu.Open(0)
+//	pinned := device.Pinned(gpu.PinnedConfig{})
+//	r, err := reader.Open(ctx, url, reader.Config{Slabs: pinned, …})
+//	begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Resume(ctx, state) }
+//	for b, err := range gpu.Prefetch(ctx, device, begin, gpu.PrefetchConfig{}) {
+//		err = b.Wait(stream)        // the stream waits for the copy; the host does not
+//		x, _ := b.Tensor("image")   // x.Data is a device pointer
+//		…                           // put work that reads it into the stream
+//		err = b.Release(stream)     // the memory is used again when the stream is past that
+//	}
+//
+// Streams and pointers are CUDA's own, of the primary context, so that they go to and come
+// from any other library of the process that uses CUDA. One process feeds any number of
+// GPUs, each by an Open and a Prefetch.
+//
+// # Errors
+//
+// What the driver refuses bears CUDA's name for it. [ErrOutOfMemory] leaves everything
+// usable; after [ErrContextLost] (a kernel went astray, or the card failed) only a new
+// process can use that GPU again. None of them is a crash.
 //
 // # Status
 //
 // No part of this package has run on hardware yet. What is claimed is checked without a
-// card: against a test double of the driver library, and docs/gpu.md says what that shows
-// and what it cannot.
+// card: by a simulation of streams and events in every order that CUDA allows, and against
+// a test double of the driver library; docs/gpu.md says what that shows and what not.
 package gpu
 
 import "shardify/gpu/internal/cuda"

@@ -103,6 +103,5 @@ class GoPrograms(BuildHookInterface[Any]):
                     "IgnoredOtherFiles",
                     "EmbedFiles",
                 ):
-                    names = (name for name in package.get(kind, []) if "_test." not in name)
-                    files.update(Path(package["Dir"]) / name for name in names)
+                    files.update(Path(package["Dir"]) / name for name in package.get(kind, []))
         return {str(file): f"go/{file.relative_to(module).as_posix()}" for file in sorted(files)}

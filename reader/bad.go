@@ -85,7 +85,8 @@ const substitutes = 8
 func (p *Plan) substitute(n int64, try int) int64 {
 	random := hashKey(p.order.Seed, uint64(p.epoch), purposeSubstitute, uint64(n), uint64(try))
 	from, to := int64(0), p.samples
-	if shard, _ := p.Locate(n); try < substitutes/2 && p.starts[shard] < p.starts[shard+1] {
+	if try < substitutes/2 {
+		shard, _ := p.Locate(n)
 		from, to = p.starts[shard], p.starts[shard+1]
 	}
 	n, _ = p.number(from + int64(random%uint64(to-from)))
@@ -94,13 +95,9 @@ func (p *Plan) substitute(n int64, try int) int64 {
 
 // substitute puts another sample in slot i. An error ends the pass.
 func (w *worker) substitute(j *job, i int, bad *SampleError) (*standIn, error) {
-	plan, err := w.reader.planOf(j, bad.Sample)
-	if err != nil {
-		return nil, err
-	}
 	var last *SampleError
 	for try := range substitutes {
-		n := plan.substitute(bad.Sample, try)
+		n := j.plan.substitute(bad.Sample, try)
 		if n == bad.Sample {
 			continue
 		}
@@ -122,7 +119,7 @@ func (w *worker) substitute(j *job, i int, bad *SampleError) (*standIn, error) {
 
 // standIn reads sample n and makes its picture in slot i.
 func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
-	number, row := j.plan.Locate(n)
+	number, row := w.plan.Locate(n)
 	r, err := w.reader.rows.get(w.ctx, number)
 	if err != nil {
 		return nil, err

@@ -80,9 +80,7 @@ func (p *pass) nextRead() (*read, *span) {
 // read does one read. Its error is that the pass is over.
 func (p *pass) read(r *read) error {
 	var err error
-	if r.job.abandoned() {
-		err = errAbandoned
-	} else if !r.pieces[0].part || !p.readPart(r) {
+	if !r.pieces[0].part || !p.readPart(r) {
 		err = p.load(r)
 	}
 	var apart []error
@@ -193,11 +191,7 @@ func (p *pass) hand(t task) error {
 
 // load fills r.data.
 func (p *pass) load(r *read) error {
-	ctx := p.ctx
-	if r.job != nil {
-		ctx = r.job.ctx
-	}
-	err := p.loadFrom(ctx, fileKey{r.shard, r.stream}, r.data, r.offset)
+	err := p.loadFrom(fileKey{r.shard, r.stream}, r.data, r.offset)
 	p.counters.store.items.Add(1)
 	p.counters.store.bytes.Add(r.size)
 	if err != nil {
@@ -207,16 +201,16 @@ func (p *pass) load(r *read) error {
 }
 
 // loadFrom fills data from an offset of a shard on.
-func (p *pass) loadFrom(ctx context.Context, key fileKey, data []byte, offset int64) error {
+func (p *pass) loadFrom(key fileKey, data []byte, offset int64) error {
 	if err := p.verdicts.known(key.shard); err != nil {
 		return err
 	}
-	f, err := p.reader.files.acquire(ctx, key)
+	f, err := p.reader.files.acquire(p.ctx, key)
 	if err != nil {
 		return err
 	}
 	defer p.reader.files.release(f)
-	return p.readFull(ctx, f, key.shard, data, offset)
+	return p.readFull(p.ctx, f, key.shard, data, offset)
 }
 
 // readField reads a field, once more from the shard opened anew, past the cache, where

@@ -292,14 +292,10 @@ func (r *Reader) Resume(ctx context.Context, s State) iter.Seq2[*Batch, error] {
 }
 
 // State is the place behind the batch: Resume gives those that come after it, which
-// may be those of the next epoch. A batch that Reader.Read has made has none: its State is
-// empty.
+// may be those of the next epoch.
 func (b *Batch) State() State {
 	j := b.use()
 	r := j.pass.reader
-	if j.pass.requests != nil {
-		return State{}
-	}
 	if r.stream != nil {
 		return r.stream.behind(j)
 	}

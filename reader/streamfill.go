@@ -609,7 +609,9 @@ func (f *filler) flush() error {
 			return err
 		}
 	}
-	j.finish()
+	if j.slots == 0 {
+		j.end()
+	}
 	if f.number == f.target {
 		return errEnough
 	}
@@ -649,7 +651,7 @@ func (f *filler) job() (*job, error) {
 	j.plan = f.plan
 	j.samples, j.copies = sized(j.samples, n), sized(j.copies, n)
 	j.reset(f.number, n, names, f.reader.wanted.image)
-	j.begin(f.ctx)
+	j.begin()
 	if cap(j.leases) < n { // leases are pointed at: they must not move
 		j.leases = make([]lease, 0, n)
 	}

@@ -2,7 +2,7 @@
 // the functions of libcuda and NVML that shardify calls, for tests of how these are loaded
 // and called where there is no card. They show that our side of the calls is right, their
 // order, their arguments, what becomes of their errors, and that all is freed; of the
-// driver they show nothing. Tests that need a card ask for it with [Card].
+// driver they show nothing.
 package gputest
 
 import (
@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"shardify/internal/peers"
@@ -33,22 +34,36 @@ func build(t testing.TB, name string, args []string) string {
 		t.Skip("SKIPPED LOUDLY: GPUs are supported on Linux only")
 	}
 	path := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command(peers.Program(t, "cc"), append([]string{"-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-o", path}, args...)...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd, err, out)
+	built.Lock()
+	defer built.Unlock()
+	key := strings.Join(args, " ")
+	if built.libraries[key] == nil {
+		cmd := exec.Command(peers.Program(t, "cc"), append([]string{"-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-o", path}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		built.libraries[key] = data
+		return path
+	}
+	// A file of its own is a library of its own, with a state of its own.
+	if err := os.WriteFile(path, built.libraries[key], 0o755); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
 
+// built are libraries, by the compiler's arguments, so that a package's tests compile each
+// once.
+var built = struct {
+	sync.Mutex
+	libraries map[string][]byte
+}{libraries: map[string][]byte{}}
+
 func source(name string) string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "testdata", name)
-}
-
-// Card skips a test where `make test-gpu` does not run it: only there is a card wanted.
-func Card(t testing.TB) {
-	t.Helper()
-	if !strings.EqualFold(os.Getenv("SHARDIFY_GPU"), "require") {
-		t.Skip("SKIPPED LOUDLY: needs an NVIDIA card; `make test-gpu` runs it there")
-	}
 }

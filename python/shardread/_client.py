@@ -117,9 +117,7 @@ class RawBatch:
 
     def samples(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the samples, over the batch's memory."""
-        at = self.event["samples_at"]
-        numbers: npt.NDArray[np.int64] = np.ndarray(len(self), np.int64, self.lease, at)
-        return numbers
+        return np.ndarray(len(self), np.int64, self.lease, self.event["samples_at"])
 
     def keys(self) -> list[str]:
         """Return the samples' keys."""

@@ -177,8 +177,7 @@ class Batch:
     @property
     def samples(self) -> npt.NDArray[np.int64]:
         """The samples' numbers; a copy."""
-        numbers: npt.NDArray[np.int64] = self._raw.samples().copy()
-        return numbers
+        return self._raw.samples().copy()
 
     @property
     def fields(self) -> dict[str, list[bytes | None]]:

@@ -24,7 +24,23 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct { char name[64]; int call, code; } fault;
 static int initialised, fault_read;
 
+// Settings: of the environment, or of fake_set.
+static struct { char name[64]; int value; } settings[8];
+
+void fake_set(const char *name, int value) {
+	for (int i = 0; i < 8; i++)
+		if (!settings[i].name[0]) {
+			snprintf(settings[i].name, sizeof settings[i].name, "%s", name);
+			settings[i].value = value;
+			return;
+		}
+	abort();
+}
+
 static int setting(const char *name, int otherwise) {
+	for (int i = 0; i < 8; i++)
+		if (!strcmp(settings[i].name, name))
+			return settings[i].value;
 	const char *v = getenv(name);
 	return v ? atoi(v) : otherwise;
 }
@@ -101,15 +117,7 @@ long long fake_live(int kind) { return live[kind]; }
 long long fake_bytes(int kind) { return bytes[kind]; }
 
 // Contexts.
-#ifndef DEVICES
 #define DEVICES setting("FAKE_CUDA_DEVICES", 2)
-#endif
-#ifndef VERSION
-#define VERSION setting("FAKE_CUDA_VERSION", 13000)
-#endif
-#ifndef INIT
-#define INIT setting("FAKE_CUDA_INIT", SUCCESS)
-#endif
 static uintptr_t primary[16];
 static int retained[16];
 static __thread uintptr_t stack[16];
@@ -128,13 +136,14 @@ static int current(void) {
 #define IN_CONTEXT BEGIN if (current() < 0) return INVALID_CONTEXT;
 
 result cuInit(unsigned flags) {
-	if (INIT || flags) return flags ? INVALID_VALUE : INIT;
+	if (flags) return INVALID_VALUE;
+	if (setting("FAKE_CUDA_INIT", SUCCESS)) return setting("FAKE_CUDA_INIT", SUCCESS);
 	if (!DEVICES) return NO_DEVICE;
 	initialised = 1;
 	return SUCCESS;
 }
 
-result cuDriverGetVersion(int *v) { *v = VERSION; return failing(__func__); }
+result cuDriverGetVersion(int *v) { *v = setting("FAKE_CUDA_VERSION", 13000); return failing(__func__); }
 
 result cuGetErrorName(result r, const char **s) {
 	switch (r) {

@@ -43,6 +43,23 @@ func (f *fake) failing(name string, n int, code Code) {
 	f.fail.call(uintptr(unsafe.Pointer(&text[0])), uintptr(n), uintptr(code))
 }
 
+// set makes a double with a setting, and returns its path.
+func set(t *testing.T, name string, value int) string {
+	t.Helper()
+	path := gputest.Cuda(t)
+	lib, err := load([]string{path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p proc
+	if err := lib.bind([]symbol{{&p, "fake_set"}}); err != nil {
+		t.Fatal(err)
+	}
+	text := append([]byte(name), 0)
+	p.call(uintptr(unsafe.Pointer(&text[0])), uintptr(value))
+	return path
+}
+
 // kinds are the double's kinds of things, in its order.
 var kinds = []string{"allocations", "pinned allocations", "registrations", "streams", "events", "modules", "contexts"}
 
@@ -109,11 +126,11 @@ func TestOpenRefuses(t *testing.T) {
 		{"functions missing", func(t *testing.T) string {
 			return gputest.Cuda(t, "-DcuMemHostAlloc=other", "-DcuLaunchKernel=others")
 		}, []string{"lacks cuMemHostAlloc, cuLaunchKernel", "450 or newer"}},
-		{"too old", func(t *testing.T) string { return gputest.Cuda(t, "-DVERSION=10020") }, []string{"CUDA 10.2", "11.0 is needed"}},
-		{"no card", func(t *testing.T) string { return gputest.Cuda(t, "-DDEVICES=0") }, []string{"cuInit: CUDA_ERROR_NO_DEVICE (100)", "nvidia-smi"}},
-		{"stub", func(t *testing.T) string { return gputest.Cuda(t, "-DINIT=34") }, []string{"cuInit: CUDA_ERROR_STUB_LIBRARY (34)", "LD_LIBRARY_PATH"}},
-		{"another module", func(t *testing.T) string { return gputest.Cuda(t, "-DINIT=803") }, []string{"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart"}},
-		{"a code of tomorrow", func(t *testing.T) string { return gputest.Cuda(t, "-DINIT=4242") }, []string{"cuInit: CUDA_ERROR_unknown_to_this_driver (4242)"}},
+		{"too old", func(t *testing.T) string { return set(t, "FAKE_CUDA_VERSION", 10020) }, []string{"CUDA 10.2", "11.0 is needed"}},
+		{"no card", func(t *testing.T) string { return set(t, "FAKE_CUDA_DEVICES", 0) }, []string{"cuInit: CUDA_ERROR_NO_DEVICE (100)", "nvidia-smi"}},
+		{"stub", func(t *testing.T) string { return set(t, "FAKE_CUDA_INIT", 34) }, []string{"cuInit: CUDA_ERROR_STUB_LIBRARY (34)", "LD_LIBRARY_PATH"}},
+		{"another module", func(t *testing.T) string { return set(t, "FAKE_CUDA_INIT", 803) }, []string{"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart"}},
+		{"a code of tomorrow", func(t *testing.T) string { return set(t, "FAKE_CUDA_INIT", 4242) }, []string{"cuInit: CUDA_ERROR_unknown_to_this_driver (4242)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("CUDA_VISIBLE_DEVICES", "")
@@ -131,7 +148,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	t.Run("hidden cards", func(t *testing.T) {
 		t.Setenv("CUDA_VISIBLE_DEVICES", "7")
-		if _, err := Open(gputest.Cuda(t, "-DDEVICES=0")); err == nil || !strings.Contains(err.Error(), "CUDA_VISIBLE_DEVICES=7 hides") {
+		if _, err := Open(set(t, "FAKE_CUDA_DEVICES", 0)); err == nil || !strings.Contains(err.Error(), "CUDA_VISIBLE_DEVICES=7 hides") {
 			t.Error(err)
 		}
 	})
