@@ -64,6 +64,7 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/logging"
 	"github.com/aws/smithy-go/middleware"
 
 	"shardify/store"
@@ -128,7 +129,8 @@ func New(ctx context.Context, url string, c Config) (*Store, error) {
 	s.slots = make(chan struct{}, s.c.Uploads)
 
 	load := func(ctx context.Context) (aws.Config, error) {
-		options := []func(*awsconfig.LoadOptions) error{awsconfig.WithHTTPClient(newClient())}
+		// What the SDK would log, errors say.
+		options := []func(*awsconfig.LoadOptions) error{awsconfig.WithHTTPClient(newClient()), awsconfig.WithLogger(logging.Nop{})}
 		if s.c.Profile != "" {
 			options = append(options, awsconfig.WithSharedConfigProfile(s.c.Profile))
 		}
