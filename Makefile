@@ -21,7 +21,7 @@ CLASSES  ?= 50
 # Real photographs for benchmarks and tests; without them, generated ones.
 PHOTOS   ?= $(or $(SHARDIFY_PHOTOS),$(wildcard ../shared/data/imagenet-sample))
 # The environments of the peers of bench-peers: lists in tools/peers.
-PEERS    ?= dali torch
+PEERS    ?= dali ffcv grain loaders tensorflow torch
 
 BENCHFLAGS = $(if $(ROUNDS),-rounds $(ROUNDS)) -photos '$(PHOTOS)'
 
@@ -49,7 +49,7 @@ help: ## list the targets
 	@echo
 	@echo 'Variables: DATA=dir (demo), IMAGES=n CLASSES=n (demo without DATA), FUZZTIME=30s,'
 	@echo '           PKGS=./index (test, fuzz, bench), BENCH=regexp BENCHTIME=5x, ROUNDS=n (bench-*), SOAK=30m,'
-	@echo '           PHOTOS=dir (bench-*: JPEG files), PEERS=dali (bench-peers: tools/peers/*.txt)'
+	@echo '           PHOTOS=dir (bench-*: JPEG files), PEERS="dali torch" (bench-peers, bench-pack: of $(PEERS))'
 
 build: ## build bin/shardify and bin/shardread, stamped with git's version
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(if $(shell git rev-parse -q --verify HEAD 2>/dev/null),true,false) -o bin/ ./cmd/...
@@ -93,7 +93,7 @@ race: ## the tests of the rooms with goroutines, under the race detector
 bench: ## Go benchmarks: BENCH=regexp PKGS=./shard/... BENCHTIME=1s
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime '$(BENCHTIME)' -timeout 60m $(PKGS)
 
-bench-pack: build peers ## pack against tar, webdataset and TFRecordWriter
+bench-pack: build environments ## pack against tar, ShardWriter, TFRecordWriter, ArrayRecord, MDSWriter, LitData, FFCV
 	$(GO) run ./tools/bench $(BENCHFLAGS) pack
 
 bench-scale: build ## pack a million tiny files: peak memory, files/s
@@ -102,8 +102,21 @@ bench-scale: build ## pack a million tiny files: peak memory, files/s
 bench-verify: build ## verify on one core, page cache warm
 	$(GO) run ./tools/bench $(BENCHFLAGS) verify
 
-bench-peers: build $(addprefix peers-,$(PEERS)) ## photographs to batches of random crops, against DALI, PyTorch, WebDataset
+bench-peers: build environments ## photographs to batches of random crops, against ten loaders in PEERS
 	$(GO) run ./tools/bench $(BENCHFLAGS) -peers '$(PEERS)' peers
+
+.PHONY: bench-check bench-publish environments
+bench-check: environments ## that PEERS load the same images with the same labels as we do
+	$(GO) test ./tools/bench -run '^TestLoadersAgree$$' -count=1 -v -peers '$(PEERS)'
+
+bench-publish: peers-plot ## the last bench-pack and bench-peers into docs/: figures, tables, plots
+	$(GO) run ./tools/bench publish
+
+# Those of PEERS. One that cannot be had here is left out, and said to be.
+environments:
+	@for name in $(PEERS); do \
+		$(MAKE) --no-print-directory peers-$$name || echo "*** no $$name: it will be listed as failed" >&2; \
+	done
 
 bench-jpeg: build peers programs peers-codecs peers-torch ## decoding JPEG on one core, against libjpeg-turbo, OpenCV, torchvision, Pillow
 	$(GO) run ./tools/bench $(BENCHFLAGS) jpeg
@@ -197,6 +210,8 @@ peers: ## install the Python peers into .venv, once per version of their list
 
 # Peers of benchmarks alone, by the name of their list: .cache/peers/NAME, of
 # tools/peers/NAME.txt.
+peers-tensorflow: peers ;
+peers-ffcv peers-loaders: peers-torch
 peers-%:
 	@PYTHON='$(PYTHON)' sh tools/peers/venv.sh .cache/peers/$* tools/peers/$*.txt
 

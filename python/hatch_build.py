@@ -103,5 +103,6 @@ class GoPrograms(BuildHookInterface[Any]):
                     "IgnoredOtherFiles",
                     "EmbedFiles",
                 ):
-                    files.update(Path(package["Dir"]) / name for name in package.get(kind, []))
+                    names = (name for name in package.get(kind, []) if "_test." not in name)
+                    files.update(Path(package["Dir"]) / name for name in names)
         return {str(file): f"go/{file.relative_to(module).as_posix()}" for file in sorted(files)}

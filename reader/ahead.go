@@ -275,7 +275,7 @@ func (p *pass) provide(j *job, q *piece, s *span) error {
 	err := s.err
 	if err != nil {
 		data := s.read.data[q.offset-s.read.offset:][:q.size]
-		if err = p.loadFrom(fileKey{s.read.shard, 0}, data, q.offset); damaged(err) {
+		if err = p.loadFrom(j.ctx, fileKey{s.read.shard, 0}, data, q.offset); damaged(err) {
 			p.counters.rereads.Add(1)
 			err = p.loadAgain(s.read.shard, data, q.offset)
 		}
@@ -438,7 +438,7 @@ func (a *lookahead) look(number int64) bool {
 		w.all++
 		if a.reader.partGain > 0 {
 			n, copies := plan.number(a.entries[i])
-			if _, ok := a.crop(&a.recipe, &canvas, w.rows, int64(p.row), n, copies); ok {
+			if _, ok := a.crop(&a.recipe, &canvas, plan, w.rows, int64(p.row), n, copies); ok {
 				if w.alone == nil {
 					w.alone = make([]bool, len(w.uses))
 				}

@@ -85,8 +85,7 @@ const substitutes = 8
 func (p *Plan) substitute(n int64, try int) int64 {
 	random := hashKey(p.order.Seed, uint64(p.epoch), purposeSubstitute, uint64(n), uint64(try))
 	from, to := int64(0), p.samples
-	if try < substitutes/2 {
-		shard, _ := p.Locate(n)
+	if shard, _ := p.Locate(n); try < substitutes/2 && p.starts[shard] < p.starts[shard+1] {
 		from, to = p.starts[shard], p.starts[shard+1]
 	}
 	n, _ = p.number(from + int64(random%uint64(to-from)))
@@ -95,9 +94,13 @@ func (p *Plan) substitute(n int64, try int) int64 {
 
 // substitute puts another sample in slot i. An error ends the pass.
 func (w *worker) substitute(j *job, i int, bad *SampleError) (*standIn, error) {
+	plan, err := w.reader.planOf(j, bad.Sample)
+	if err != nil {
+		return nil, err
+	}
 	var last *SampleError
 	for try := range substitutes {
-		n := j.plan.substitute(bad.Sample, try)
+		n := plan.substitute(bad.Sample, try)
 		if n == bad.Sample {
 			continue
 		}
@@ -119,7 +122,7 @@ func (w *worker) substitute(j *job, i int, bad *SampleError) (*standIn, error) {
 
 // standIn reads sample n and makes its picture in slot i.
 func (w *worker) standIn(j *job, i int, n int64) (*standIn, error) {
-	number, row := w.plan.Locate(n)
+	number, row := j.plan.Locate(n)
 	r, err := w.reader.rows.get(w.ctx, number)
 	if err != nil {
 		return nil, err

@@ -47,9 +47,10 @@ func (b *Batch) Release() {
 
 // Epoch and Number tell the batch's place: Number counts the batches of the epoch
 // from 0.
-func (b *Batch) Epoch() int { return b.use().pass.plan.epoch }
+func (b *Batch) Epoch() int { return b.use().plan.epoch }
 
-// Number is the batch's place within the epoch, from 0.
+// Number is the batch's place within the epoch, from 0; of a batch that Reader.Read has
+// made, the number of the call.
 func (b *Batch) Number() int64 { return b.use().number }
 
 // Bucket is the bucket, from 0, of whose samples the batch is; 0 without Config.Buckets.

@@ -126,7 +126,7 @@ func (c *Config) drawBlend(epoch int, b int64, width, height int) Blend {
 func (j *job) blend() {
 	c := &j.pass.reader.config
 	p := &j.canvas
-	m := c.drawBlend(j.pass.plan.epoch, j.number, p.width, p.height)
+	m := c.drawBlend(j.plan.epoch, j.number, p.width, p.height)
 	j.blended = m
 	n := j.n
 	at := j.blendAt

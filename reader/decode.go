@@ -179,6 +179,9 @@ func (w *worker) begin(t task) *flight {
 	w.turn(j)
 	w.picture = nil
 	err := j.fault(i)
+	if err == nil && j.abandoned() {
+		err = errAbandoned
+	}
 	if err == nil {
 		err = w.fields(j, i)
 	}
@@ -248,7 +251,9 @@ func (w *worker) finish(j *job, i int, err error) {
 	}
 	w.counters.decode.items.Add(1)
 	if err != nil {
-		w.counters.decode.errors.Add(1)
+		if !j.abandoned() {
+			w.counters.decode.errors.Add(1)
+		}
 		w.enter(&w.counters.decode, "substitute")
 		w.bad(j, i, err)
 	}
@@ -411,7 +416,7 @@ var errNoImage = errors.New("it has no image")
 func (w *worker) draw(f *flight, file []byte) (together bool, err error) {
 	defer guard(&err)
 	j, p := f.job, &f.picture
-	info, err := w.imager.draw(p, &j.canvas, file, w.random(j.samples[f.slot], j.copies[f.slot]))
+	info, err := w.imager.draw(p, &j.canvas, file, j.plan.random(j.samples[f.slot], j.copies[f.slot]))
 	if err == nil {
 		err = j.images[f.slot].dims.check(info.Width, info.Height)
 	}
@@ -444,12 +449,12 @@ func (w *worker) drawn(f *flight, info imaging.Info, file []byte) (together bool
 
 // random is where all comes from that is random in the picture of sample n. Copies of a
 // sample in one epoch differ.
-func (p *pass) random(n, copies int64) augment.Rand {
-	seed := p.plan.order.Seed
+func (p *Plan) random(n, copies int64) augment.Rand {
+	seed := p.order.Seed
 	if copies > 0 {
 		seed = hashKey(seed, purposeCopy, uint64(copies))
 	}
-	return augment.NewRand(seed, uint64(p.plan.epoch), uint64(n))
+	return augment.NewRand(seed, uint64(p.epoch), uint64(n))
 }
 
 // check compares the dimensions that the index has of an image, by which its crop may have
@@ -466,7 +471,7 @@ func (w *worker) standInPicture(j *job, i int, n int64, file []byte, of dims, po
 	defer guard(&err)
 	p := &w.apart
 	w.picture = p
-	info, err := w.imager.draw(p, &j.canvas, file, w.random(n, 0))
+	info, err := w.imager.draw(p, &j.canvas, file, j.plan.random(n, 0))
 	if err == nil {
 		err = of.check(info.Width, info.Height)
 	}

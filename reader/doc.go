@@ -6,12 +6,12 @@
 // [Config] works; [Reader.Config] shows what it became. [Batch.State] is what a
 // checkpoint keeps, and [Reader.Resume] goes on from it. [Sampling] chooses and weighs
 // samples, [Buckets] makes batches of samples of like shape or length, [OpenMix] reads
-// several data sets as one, [OpenStream] reads shards that have no index, from disks,
-// pipes and web servers. Config.Transform has the transforms of package
-// imaging/transform, Config.Collate leaves images the sizes that they have, and
-// [TensorSpec] makes tensors of other fields than the image: text, numbers, masks, boxes.
-// [NewPlan] gives the order alone, without any data.
-// [Reader.Stats] says which stage is the slow one.
+// several data sets as one, [Reader.Read] gives any samples by their numbers, [OpenStream]
+// reads shards that have no index, from disks, pipes and web servers. Config.Transform has
+// the transforms of package imaging/transform, Config.Collate leaves images the sizes that
+// they have, and [TensorSpec] makes tensors of other fields than the image: text, numbers,
+// masks, boxes. [NewPlan] gives the order alone, without any data. [Reader.Stats] says
+// which stage is the slow one.
 //
 // # Stages
 //
@@ -34,7 +34,8 @@
 //	                                      sizes.go: images of sizes of their own
 //	collate   collate.go    (a worker's)  slots → the tensors of a batch, which blend.go
 //	                                      blends under MixUp and CutMix
-//	deliver   pass.go       the caller's  finished batches, in the plan's order
+//	deliver   pass.go       the caller's  finished batches, in the plan's order; read.go:
+//	                                      those of Reader.Read
 //
 // Of a [Stream], these come instead of the stages from sampling to fetch:
 //

@@ -80,7 +80,9 @@ func (p *pass) nextRead() (*read, *span) {
 // read does one read. Its error is that the pass is over.
 func (p *pass) read(r *read) error {
 	var err error
-	if !r.pieces[0].part || !p.readPart(r) {
+	if r.job.abandoned() {
+		err = errAbandoned
+	} else if !r.pieces[0].part || !p.readPart(r) {
 		err = p.load(r)
 	}
 	var apart []error
@@ -191,7 +193,11 @@ func (p *pass) hand(t task) error {
 
 // load fills r.data.
 func (p *pass) load(r *read) error {
-	err := p.loadFrom(fileKey{r.shard, r.stream}, r.data, r.offset)
+	ctx := p.ctx
+	if r.job != nil {
+		ctx = r.job.ctx
+	}
+	err := p.loadFrom(ctx, fileKey{r.shard, r.stream}, r.data, r.offset)
 	p.counters.store.items.Add(1)
 	p.counters.store.bytes.Add(r.size)
 	if err != nil {
@@ -201,16 +207,16 @@ func (p *pass) load(r *read) error {
 }
 
 // loadFrom fills data from an offset of a shard on.
-func (p *pass) loadFrom(key fileKey, data []byte, offset int64) error {
+func (p *pass) loadFrom(ctx context.Context, key fileKey, data []byte, offset int64) error {
 	if err := p.verdicts.known(key.shard); err != nil {
 		return err
 	}
-	f, err := p.reader.files.acquire(p.ctx, key)
+	f, err := p.reader.files.acquire(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer p.reader.files.release(f)
-	return p.readFull(p.ctx, f, key.shard, data, offset)
+	return p.readFull(ctx, f, key.shard, data, offset)
 }
 
 // readField reads a field, once more from the shard opened anew, past the cache, where

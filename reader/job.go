@@ -16,8 +16,10 @@ type job struct {
 	// plan and canvas are those of the batch's bucket.
 	plan   *Plan
 	canvas canvas
-	// slots is the number of slots, one for each sample, and n how many of them have
-	// one when the job is collated; slot i's image is the i-th of the slab.
+	// seats is for how many images the slab has room, where all have one size; slots is
+	// the number of slots, one for each sample, and n how many of them have one when the
+	// job is collated; slot i's image is the i-th of the slab.
+	seats int
 	slots int
 	n     int
 	slab  *block
@@ -80,20 +82,25 @@ type job struct {
 	ends  bool
 	// fatal ends the pass at this place; the job has nothing else.
 	fatal error
+	// fate says which came first, in a call of Reader.Read: the end of the job, or that of
+	// the caller's patience.
+	fate atomic.Int32
 
 	// pieces are what must be read, in the order of the shards' bytes.
 	pieces []piece
 	reads  []read
 	leases []lease
 	// missing counts the pieces of each slot that are not read yet; left counts
-	// the slots that are not done. done gets a value when left becomes 0.
+	// the slots that are not done, and the goroutine that fills the job. done gets a
+	// value when left becomes 0.
 	missing []atomic.Int32
 	empty   []bool // slots of which nothing is to be read
 	left    atomic.Int32
 	done    chan struct{}
 
 	marks marks
-	// ctx is the pass's, within a task of runtime/trace where that is on.
+	// ctx is the pass's, or that of a call, which ends with it; within a task of
+	// runtime/trace where that is on.
 	ctx  context.Context
 	task *trace.Task
 }
@@ -187,7 +194,8 @@ func (j *job) sampleError(i int, field string, offset int64, err error) *SampleE
 
 // reset prepares a job for n slots.
 func (j *job) reset(number int64, n int, names []string, image bool) {
-	j.over = nil
+	j.over, j.fatal = nil, nil
+	j.fate.Store(0)
 	j.number, j.slots, j.n, j.slab, j.bad, j.tensors = number, n, n, nil, nil, nil
 	j.lost, j.place, j.ends = nil, nil, false
 	j.labels = sized(j.labels, n)
@@ -221,7 +229,7 @@ func (j *job) reset(number int64, n int, names []string, image bool) {
 	for i := range j.missing {
 		j.missing[i].Store(0)
 	}
-	j.left.Store(int32(n))
+	j.left.Store(int32(n) + 1)
 	j.marks.reset(n)
 }
 
@@ -251,7 +259,7 @@ func (j *job) fault(i int) error {
 // stays says that a piece has its place in the slab; others are gone when the slot is done.
 func (j *job) stays(q *piece) bool { return q.field >= 0 && (j.stay == nil || j.stay[q.field]) }
 
-// finish ends a slot. Who ends the last one makes the batch of them.
+// finish ends a slot, or the filling of the job. Who ends the last one makes the batch.
 func (j *job) finish() {
 	if j.left.Add(-1) == 0 {
 		j.end()
@@ -260,18 +268,24 @@ func (j *job) finish() {
 
 // end makes the batch and says that it is there.
 func (j *job) end() {
-	c := &j.pass.counters.collate
-	var l lap
-	l.enter(j.ctx, c, nil, "collate")
-	j.collate()
-	l.leave()
-	c.items.Add(1)
-	if j.slab != nil {
-		c.bytes.Add(int64(len(j.slab.data)))
-	}
 	if j.over != nil {
 		j.pass.pool.put(j.over)
 		j.over = nil
+	}
+	if !j.fate.CompareAndSwap(jobUnderWay, jobEnded) {
+		j.pass.giveBack(j)
+		return
+	}
+	if j.fatal == nil {
+		c := &j.pass.counters.collate
+		var l lap
+		l.enter(j.ctx, c, nil, "collate")
+		j.collate()
+		l.leave()
+		c.items.Add(1)
+		if j.slab != nil {
+			c.bytes.Add(int64(len(j.slab.data)))
+		}
 	}
 	j.passed(stepCollate)
 	j.pass.finished.Add(1)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"time"
 
 	"shardify/dataset"
 	"shardify/index"
@@ -28,8 +29,9 @@ func (e *lostError) Unwrap() error { return e.err }
 
 // verdicts are what has been found out in a pass about shards that could not be read.
 type verdicts struct {
-	mu   sync.Mutex
-	list map[int32]*verdict
+	mu    sync.Mutex
+	list  map[int32]*verdict
+	first time.Time // when the first of them was asked for
 }
 
 type verdict struct {
@@ -42,12 +44,21 @@ func (v *verdicts) of(shard int32) *verdict {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.list == nil {
-		v.list = map[int32]*verdict{}
+		v.list, v.first = map[int32]*verdict{}, time.Now()
 	}
 	if v.list[shard] == nil {
 		v.list[shard] = new(verdict)
 	}
 	return v.list[shard]
+}
+
+// forget drops verdicts of which the first is older than some time.
+func (v *verdicts) forget(after time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.list != nil && time.Since(v.first) > after {
+		v.list = nil
+	}
 }
 
 // known is what is wrong with a shard as a whole, so far as anybody has looked.

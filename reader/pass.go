@@ -42,6 +42,9 @@ type pass struct {
 	// source, if not nil, is the goroutine that makes the jobs, in place of schedule and
 	// fetch.
 	source func()
+	// requests, if not nil, has the jobs of Reader.Read: there is no order of batches, and
+	// no consumer but the callers.
+	requests chan *job
 	// bad counts the damaged samples so far.
 	bad int
 	// taken counts the batches that the consumer has got; asked is the last one that
@@ -171,11 +174,18 @@ func (r *Reader) takePool() *pool {
 
 func (p *pass) start() {
 	p.began = time.Now()
-	p.counters.started()
-	if p.source != nil {
+	if p.requests == nil {
+		p.counters.started()
+	}
+	switch {
+	case p.source != nil:
 		p.wg.Go(p.source)
-	} else {
-		p.wg.Go(p.schedule)
+	default:
+		if p.requests != nil {
+			p.wg.Go(p.serve)
+		} else {
+			p.wg.Go(p.schedule)
+		}
 		for range p.reader.fetchers {
 			p.wg.Go(p.fetch)
 		}
@@ -196,7 +206,9 @@ func (p *pass) end() {
 	c.store.queued.Add(-int64(len(p.reads) + len(p.spans)))
 	c.decode.queued.Add(-int64(len(p.tasks)))
 	c.ready.Add(-p.finished.Load())
-	p.counters.ended()
+	if p.requests == nil {
+		p.counters.ended()
+	}
 }
 
 // next waits for the next batch; nil means that there is none.
@@ -286,6 +298,9 @@ func (p *pass) judge(j *job) error {
 // count reports a damaged sample; the error is that it is one too many.
 func (p *pass) count(one *SampleError) error {
 	p.reader.bad.add(one)
+	if p.requests != nil {
+		return nil // there is no epoch that could have too many
+	}
 	if most := p.reader.config.MaxBad; most >= 0 && p.bad >= most {
 		return fmt.Errorf("%w: %d, where max_bad allows %d in an epoch; the last one: %w", ErrTooManyBad, p.bad+1, most, one)
 	}
@@ -295,11 +310,14 @@ func (p *pass) count(one *SampleError) error {
 
 // giveBack takes back what a released batch held.
 func (p *pass) giveBack(j *job) {
+	j.delivered()
 	slab := j.slab
 	j.slab, j.pass = nil, nil
 	select {
 	case p.pool.jobs <- j: // it may be filled from here on
 	default:
 	}
-	p.pool.put(slab)
+	if slab != nil {
+		p.pool.put(slab)
+	}
 }

@@ -75,6 +75,7 @@ type Reader struct {
 	// spare is the pool of a pass that has read its epoch to the end: the next one
 	// needs the same memory.
 	spare *atomic.Pointer[pool]
+	calls calls // of Read
 	// begun: there was a pass.
 	begun atomic.Bool
 	close sync.Once
@@ -503,9 +504,11 @@ func (r *Reader) Stats() Stats {
 	return s
 }
 
-// Close ends passes that are running, with ErrClosed, and closes the shards.
+// Close ends passes and calls of Read that are running, with ErrClosed, and closes the
+// shards.
 func (r *Reader) Close() error {
 	r.end()
+	r.calls.close()
 	return r.files.close()
 }
 

@@ -47,6 +47,7 @@ type scheduler struct {
 	held    []heldBlock
 	last    []int32 // the last read of each slot
 	unknown []int   // slots whose images' dimensions the index does not have
+	sent    int     // reads of the batch in hand that are on their way
 	// streams has the last read on each forward-only stream.
 	streams map[fileKey]chan struct{}
 	look    *lookahead
@@ -60,7 +61,8 @@ type heldBlock struct {
 
 func (p *pass) schedule() {
 	defer close(p.ready)
-	s := &scheduler{pass: p, loaded: map[int32]*rows{}, streams: map[fileKey]chan struct{}{}, look: newLookahead(p)}
+	s := newScheduler(p)
+	s.look = newLookahead(p)
 	// The first batch is read alone, so that it comes soon; in later passes nobody waits
 	// for it longer than for the second.
 	if p.reader.begun.Swap(true) {
@@ -85,6 +87,10 @@ func (p *pass) schedule() {
 	}
 }
 
+func newScheduler(p *pass) *scheduler {
+	return &scheduler{pass: p, loaded: map[int32]*rows{}, streams: map[fileKey]chan struct{}{}}
+}
+
 // newJob returns a job to fill, one that has come back if there is any.
 func (p *pass) newJob() *job {
 	select {
@@ -102,6 +108,7 @@ func (s *scheduler) batch(j *job, b int64) error {
 	j.plan, of = s.plan.of(b)
 	j.canvas = s.reader.canvas(j.plan)
 	j.samples = j.plan.batch(j.samples[:0], of, s.reader.config.Rank)
+	j.seats = s.plan.order.BatchSize
 	j.copies = sized(j.copies, len(j.samples))
 	j.streams = sized(j.streams, len(j.samples))
 	for i, e := range j.samples {
@@ -109,7 +116,13 @@ func (s *scheduler) batch(j *job, b int64) error {
 		j.streams[i] = s.stream(j.plan, of, i)
 	}
 	j.reset(b, len(j.samples), s.reader.wanted.names, s.reader.wanted.image)
-	j.begin()
+	j.begin(s.ctx)
+	return s.fill(j)
+}
+
+// fill brings a job on its way of which the samples are known.
+func (s *scheduler) fill(j *job) error {
+	s.sent = 0
 	if err := s.locate(j); err != nil {
 		return err
 	}
@@ -121,19 +134,16 @@ func (s *scheduler) batch(j *job, b int64) error {
 	for j.slab == nil { // again where a span was given up
 		var err error
 		if j.slab, err = s.take(j, j.seal(s.lay(j)), 0, true); err != nil {
-			return fmt.Errorf("batch %d of epoch %d: %w", b, s.plan.epoch, err)
+			return fmt.Errorf("batch %d of epoch %d: %w", j.number, j.plan.epoch, err)
 		}
 	}
 	if n := s.over(j); n > 0 {
 		for j.over == nil {
 			var err error
 			if j.over, err = s.takeOver(j, n); err != nil {
-				return fmt.Errorf("batch %d of epoch %d: decoding an image: %w", b, s.plan.epoch, err)
+				return fmt.Errorf("batch %d of epoch %d: decoding an image: %w", j.number, j.plan.epoch, err)
 			}
 		}
-	}
-	if j.n == 0 {
-		j.end()
 	}
 	for i := range j.pieces {
 		if q := &j.pieces[i]; q.span != nil {
@@ -152,6 +162,7 @@ func (s *scheduler) batch(j *job, b int64) error {
 			}
 		}
 	}
+	j.finish()
 	return nil
 }
 
@@ -161,7 +172,7 @@ func (s *scheduler) locate(j *job) error {
 	s.rowOf = sized(s.rowOf, j.n)
 	var load []int32
 	for i, n := range j.samples {
-		shard, row := s.plan.Locate(n)
+		shard, row := j.plan.Locate(n)
 		j.shards[i], s.rowOf[i] = int32(shard), row
 		if _, seen := s.loaded[int32(shard)]; !seen {
 			r := s.look.rows(int32(shard))
@@ -266,7 +277,7 @@ func (s *scheduler) stream(p *Plan, batch int64, slot int) int32 {
 // lay joins pieces to reads and gives everything that stays in the batch its place
 // in the slab, whose size it returns.
 func (s *scheduler) lay(j *job) int64 {
-	at := j.lay(j.canvas.bytes * int64(s.plan.order.BatchSize))
+	at := j.lay(j.canvas.bytes * int64(j.seats))
 	slices.SortFunc(j.pieces, func(a, b piece) int {
 		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.stream, b.stream),
 			cmp.Compare(a.offset, b.offset), cmp.Compare(a.slot, b.slot), cmp.Compare(a.field, b.field))
@@ -421,6 +432,7 @@ func (s *scheduler) send(r *read) error {
 	s.counters.store.queued.Add(1)
 	select {
 	case s.reads <- r:
+		s.sent++
 		return nil
 	case <-s.ctx.Done():
 		s.counters.store.queued.Add(-1)
@@ -448,5 +460,5 @@ func (s *scheduler) lent(j *job, k kind, own int64) (*block, error) {
 	}
 	defer j.passed(stepMemory)
 	defer trace.StartRegion(j.ctx, "memory").End()
-	return s.pool.wait(s.ctx, k, own, func() bool { return s.asked.Load() >= j.number && s.look.giveUp() })
+	return s.pool.wait(j.ctx, k, own, func() bool { return s.asked.Load() >= j.number && s.look.giveUp() })
 }

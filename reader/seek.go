@@ -185,7 +185,7 @@ func (s *scheduler) lookUpPoints(j *job, i int, r *rows, row int64) {
 		return
 	}
 	j.points[i] = extent{offset: offset, size: size}
-	if p, ok := s.crop(&s.recipe, &j.canvas, r, row, j.samples[i], j.copies[i]); ok {
+	if p, ok := s.crop(&s.recipe, &j.canvas, j.plan, r, row, j.samples[i], j.copies[i]); ok {
 		j.parts[i] = p
 		j.pieces[len(j.pieces)-1].part = true
 		return
@@ -202,7 +202,7 @@ func (s *scheduler) lookUpPoints(j *job, i int, r *rows, row int64) {
 
 // crop draws the crop of a copy of sample n, which is a row of a shard, and returns what of
 // the image is needed. It is not ok where all of it should be read.
-func (p *pass) crop(recipe *transform.Recipe, c *canvas, r *rows, row, n, copies int64) (_ excerpt, ok bool) {
+func (p *pass) crop(recipe *transform.Recipe, c *canvas, plan *Plan, r *rows, row, n, copies int64) (_ excerpt, ok bool) {
 	gain := p.reader.partGain
 	image := &r.cols[0]
 	size := image.size[row]
@@ -213,7 +213,7 @@ func (p *pass) crop(recipe *transform.Recipe, c *canvas, r *rows, row, n, copies
 	if d == (dims{}) || size > math.MaxInt32 {
 		return excerpt{}, false
 	}
-	random := p.random(n, copies)
+	random := plan.random(n, copies)
 	if err := c.program.Draw(recipe, &random, int(d.width), int(d.height)); err != nil {
 		return excerpt{}, false // which is an error of the sample, when it is decoded
 	}
@@ -234,13 +234,13 @@ func (p *pass) readPart(r *read) bool {
 		return false
 	}
 	whole := func(err error) bool {
-		if err != nil && p.ctx.Err() == nil {
+		if err != nil && j.ctx.Err() == nil {
 			p.counters.seek.refuse(fmt.Errorf("shard %s: sample %q: %w", p.reader.shardPath(q.shard), j.key(int(slot)), err))
 		}
 		return false
 	}
 	raw := r.data[size-at.size:]
-	if err := p.loadFrom(fileKey{q.shard, pointsStream}, raw, at.offset); err != nil {
+	if err := p.loadFrom(j.ctx, fileKey{q.shard, pointsStream}, raw, at.offset); err != nil {
 		return whole(err)
 	}
 	p.counters.store.items.Add(1)
@@ -260,11 +260,11 @@ func (p *pass) readPart(r *read) bool {
 		at.data = slices.Clone(raw) // the file comes in its place
 		return whole(nil)
 	}
-	data, key := r.data[:n:n], fileKey{r.shard, r.stream}
+	data, key, ctx := r.data[:n:n], fileKey{r.shard, r.stream}, j.ctx
 	var rest chan error
 	if ends.to > ends.from {
 		rest = make(chan error, 1)
-		tail := func() { rest <- p.loadFrom(key, data[ends.head:], q.offset+ends.from) }
+		tail := func() { rest <- p.loadFrom(ctx, key, data[ends.head:], q.offset+ends.from) }
 		p.counters.store.items.Add(1)
 		if p.reader.remote() {
 			go tail()
@@ -272,7 +272,7 @@ func (p *pass) readPart(r *read) bool {
 			tail()
 		}
 	}
-	err = p.loadFrom(key, data[:ends.head], q.offset)
+	err = p.loadFrom(ctx, key, data[:ends.head], q.offset)
 	if rest != nil {
 		err = errors.Join(err, <-rest)
 	}
@@ -356,7 +356,7 @@ func (w *worker) drawPart(f *flight) (together bool, err error) {
 	if err := j.images[i].dims.check(h.Width, h.Height); err != nil {
 		return false, err
 	}
-	if err := p.draw(&j.canvas, h.Width, h.Height, w.random(j.samples[i], j.copies[i])); err != nil {
+	if err := p.draw(&j.canvas, h.Width, h.Height, j.plan.random(j.samples[i], j.copies[i])); err != nil {
 		return false, err
 	}
 	if err := j.seat(i, p); err != nil {
@@ -409,7 +409,7 @@ func (w *worker) standInPoints(s *standIn, r *rows, row int64, file []byte) []by
 		return nil
 	}
 	raw := make([]byte, r.points[row+1]-r.points[row])
-	err := w.loadFrom(fileKey{s.shard, pointsStream}, raw, r.points[row])
+	err := w.loadFrom(w.ctx, fileKey{s.shard, pointsStream}, raw, r.points[row])
 	var entry seek.Entry
 	if err == nil {
 		entry, err = seek.ParseEntry(raw, w.checksumOf(r.cols[0].crc[row], file), int64(len(file)))

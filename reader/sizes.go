@@ -116,8 +116,8 @@ func (s *scheduler) measure(j *job) error {
 	var found []dims
 	if len(s.unknown) > 0 {
 		found = s.headers(j)
-		if s.ctx.Err() != nil {
-			return context.Cause(s.ctx)
+		if j.ctx.Err() != nil {
+			return context.Cause(j.ctx)
 		}
 	}
 	for i := range j.slots {
@@ -136,7 +136,7 @@ func (p *pass) sizeSlot(recipe *transform.Recipe, j *job, i int, d dims) {
 	if c := &j.canvas; c.width > 0 {
 		of = dims{int32(c.width), int32(c.height)}
 	} else if d != (dims{}) {
-		random := p.random(j.samples[i], j.copies[i])
+		random := j.plan.random(j.samples[i], j.copies[i])
 		if err := c.program.Draw(recipe, &random, int(d.width), int(d.height)); err == nil {
 			w, h := recipe.Size()
 			of = dims{int32(w), int32(h)}
@@ -157,7 +157,7 @@ func (s *scheduler) headers(j *job) []dims {
 	for k := range order {
 		order[k] = k
 	}
-	g, ctx := errgroup.WithContext(s.ctx)
+	g, ctx := errgroup.WithContext(j.ctx)
 	g.SetLimit(max(1, s.reader.fetchers))
 	if s.reader.sequential { // what goes forward stays so
 		g.SetLimit(1)
@@ -207,7 +207,7 @@ func (s *scheduler) header(ctx context.Context, j *job, i int) dims {
 		data := make([]byte, n)
 		s.counters.store.items.Add(1)
 		s.counters.store.bytes.Add(n)
-		if err := s.loadFrom(key, data, x.offset); err != nil {
+		if err := s.loadFrom(ctx, key, data, x.offset); err != nil {
 			return dims{}
 		}
 		if d, ok := of(data); ok {

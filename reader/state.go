@@ -292,10 +292,14 @@ func (r *Reader) Resume(ctx context.Context, s State) iter.Seq2[*Batch, error] {
 }
 
 // State is the place behind the batch: Resume gives those that come after it, which
-// may be those of the next epoch.
+// may be those of the next epoch. A batch that Reader.Read has made has none: its State is
+// empty.
 func (b *Batch) State() State {
 	j := b.use()
 	r := j.pass.reader
+	if j.pass.requests != nil {
+		return State{}
+	}
 	if r.stream != nil {
 		return r.stream.behind(j)
 	}

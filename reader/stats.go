@@ -14,8 +14,8 @@ import (
 // Stats say how a reader has fared, over all its passes up to now. It is plain data;
 // times are nanoseconds in JSON.
 type Stats struct {
-	// Batches and Samples were delivered; Skipped samples were not, being damaged,
-	// and for Substituted ones others were.
+	// Batches and Samples were delivered, those of Reader.Read among them; Skipped samples
+	// were not, being damaged, and for Substituted ones others were.
 	Batches     int64 `json:"batches"`
 	Samples     int64 `json:"samples"`
 	Skipped     int64 `json:"skipped"`
@@ -43,7 +43,8 @@ type Stats struct {
 	// Cache says how Config.Cache has fared; nil without.
 	Cache *cache.Stats `json:"cache,omitempty"`
 
-	// Elapsed is the time during which a pass was running.
+	// Elapsed is the time during which a pass, or a call of Reader.Read, was running. What
+	// follows is of passes only.
 	Elapsed time.Duration `json:"elapsed_ns"`
 	// FirstBatch is from the start of the first pass to its first batch.
 	FirstBatch time.Duration `json:"first_batch_ns"`
@@ -351,12 +352,12 @@ func (j *job) leave(s step) {
 	}
 }
 
-// begin makes a job a task of runtime/trace, if that is on.
-func (j *job) begin() {
-	j.ctx = j.pass.ctx
+// begin gives a job its context, and makes it a task of runtime/trace, if that is on.
+func (j *job) begin(ctx context.Context) {
+	j.ctx = ctx
 	if trace.IsEnabled() {
-		j.ctx, j.task = trace.NewTask(j.pass.ctx, "batch")
-		trace.Logf(j.ctx, "batch", "%d of epoch %d", j.number, j.pass.plan.epoch)
+		j.ctx, j.task = trace.NewTask(ctx, "batch")
+		trace.Logf(j.ctx, "batch", "%d of epoch %d", j.number, j.plan.epoch)
 	}
 }
 

@@ -609,9 +609,7 @@ func (f *filler) flush() error {
 			return err
 		}
 	}
-	if j.slots == 0 {
-		j.end()
-	}
+	j.finish()
 	if f.number == f.target {
 		return errEnough
 	}
@@ -651,7 +649,7 @@ func (f *filler) job() (*job, error) {
 	j.plan = f.plan
 	j.samples, j.copies = sized(j.samples, n), sized(j.copies, n)
 	j.reset(f.number, n, names, f.reader.wanted.image)
-	j.begin()
+	j.begin(f.ctx)
 	if cap(j.leases) < n { // leases are pointed at: they must not move
 		j.leases = make([]lease, 0, n)
 	}

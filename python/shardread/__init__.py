@@ -5,6 +5,8 @@ transforms with the names of torchvision's, and the dataclasses of its configura
 docs/python.md is the guide.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from shardread._pack import PackedSplit, PackError, PackProgress, PackResult, pack
 from shardread._version import __version__
 from shardread.batch import BadSample, Batch, Images, Padded, Ragged, texts
@@ -20,6 +22,7 @@ from shardread.config import (
     Tensor,
     Weight,
 )
+from shardread.dataset import Dataset, open  # noqa: A004 - as gzip.open, Image.open
 from shardread.errors import (
     CanceledError,
     ConfigError,
@@ -67,6 +70,9 @@ from shardread.transforms import (
     TrivialAugmentWide,
 )
 
+if TYPE_CHECKING:
+    from shardread.iterable import IterableDataset
+
 __all__ = [
     "IMAGENET",
     "BadSample",
@@ -82,10 +88,12 @@ __all__ = [
     "CutMix",
     "DataError",
     "DataNotFoundError",
+    "Dataset",
     "ForkedError",
     "GaussianBlur",
     "Grayscale",
     "Images",
+    "IterableDataset",
     "Loader",
     "MixUp",
     "Normalize",
@@ -130,6 +138,16 @@ __all__ = [
     "VersionError",
     "Weight",
     "__version__",
+    "open",
     "pack",
     "texts",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # It is of torch's class of that name, and torch takes seconds to import.
+    if name == "IterableDataset":
+        from shardread.iterable import IterableDataset  # noqa: PLC0415
+
+        return IterableDataset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

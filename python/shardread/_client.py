@@ -117,7 +117,9 @@ class RawBatch:
 
     def samples(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the samples, over the batch's memory."""
-        return np.ndarray(len(self), np.int64, self.lease, self.event["samples_at"])
+        at = self.event["samples_at"]
+        numbers: npt.NDArray[np.int64] = np.ndarray(len(self), np.int64, self.lease, at)
+        return numbers
 
     def keys(self) -> list[str]:
         """Return the samples' keys."""

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import ssl
@@ -16,7 +17,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -42,7 +43,8 @@ class Address:
     """Which server is meant.
 
     ``kind`` is "private", "host", "unix", "tcp" or "tls"; ``cpus`` and ``nice`` are for
-    those that we start.
+    those that we start. A private one with a ``path`` listens there for this process's
+    children, to which it is of the kind "unix".
     """
 
     kind: str
@@ -226,10 +228,11 @@ def _command(to: Address, *args: str) -> list[str]:
 
 def _start_private(to: Address) -> Attached:
     ours, theirs = socket.socketpair()
+    listen = ["--socket", to.path] if to.path else []
     try:
         # In a session of its own, as an interrupt at the keyboard is meant for us.
         process = subprocess.Popen(
-            _command(to, "--fd", str(theirs.fileno())),
+            _command(to, "--fd", str(theirs.fileno()), *listen),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -330,6 +333,26 @@ def _host_socket() -> str:
             job = "/".join(f"{name}={os.environ.get(name, '')}" for name in names)
             break
     name = hashlib.sha256(job.encode()).hexdigest()[:16] if job else "default"
+    return str(_folder() / f"{name}-{PROTOCOL}")
+
+
+def family(to: Address) -> Address:
+    """Return a private server's address, as one that listens for this process's children."""
+    if to.kind != "private":
+        return to
+    pid = os.getpid()
+    if pid not in _family_sockets:
+        _family_sockets.clear()
+        _family_sockets[pid] = str(_folder() / f"{pid}-{secrets.token_hex(4)}-{PROTOCOL}")
+    return replace(to, path=_family_sockets[pid])
+
+
+# By the process, since a fork has its parent's.
+_family_sockets: dict[int, str] = {}
+
+
+def _folder() -> Path:
+    """Return the folder of our sockets, which nobody else may enter."""
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     folder /= f"shardread-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -339,7 +362,7 @@ def _host_socket() -> str:
             f"{folder} must be a folder that belongs to you, with mode 0700: remove it, or set "
             "XDG_RUNTIME_DIR"
         )
-    return str(folder / f"{name}-{PROTOCOL}")
+    return folder
 
 
 def _attach_tcp(to: Address) -> Attached:

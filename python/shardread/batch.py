@@ -177,7 +177,8 @@ class Batch:
     @property
     def samples(self) -> npt.NDArray[np.int64]:
         """The samples' numbers; a copy."""
-        return self._raw.samples().copy()
+        numbers: npt.NDArray[np.int64] = self._raw.samples().copy()
+        return numbers
 
     @property
     def fields(self) -> dict[str, list[bytes | None]]:

@@ -426,23 +426,23 @@ class Loader:
 def _data(data: Data, *, stream: bool, remote: bool) -> Any:
     """Return the data's addresses as the protocol has them."""
     if isinstance(data, str | os.PathLike):
-        return [_url(data, remote)] if stream else _url(data, remote)
+        return [address_of(data, remote)] if stream else address_of(data, remote)
     if isinstance(data, Mapping) or not isinstance(data, Sequence) or not data:
         raise ConfigError(f"data: {data!r} is neither an address nor a list of some")
     out: list[Any] = []
     for one in data:
         if isinstance(one, Mapping):
-            out.append(plain(one) | {"url": _url(one["url"], remote)})
+            out.append(plain(one) | {"url": address_of(one["url"], remote)})
         elif isinstance(one, tuple):
-            out.append({"url": _url(one[0], remote), "share": float(one[1])})
+            out.append({"url": address_of(one[0], remote), "share": float(one[1])})
         elif stream:
-            out.append(_url(one, remote))
+            out.append(address_of(one, remote))
         else:
-            out.append({"url": _url(one, remote)})
+            out.append({"url": address_of(one, remote)})
     return out
 
 
-def _url(path: Path, remote: bool) -> str:
+def address_of(path: Path, remote: bool) -> str:
     """Return an address; a path of this host in full, as the server may be elsewhere on it."""
     text = os.fspath(path)
     if remote or ":" in text.split("/")[0] or text == "-":

@@ -197,7 +197,7 @@ func (b *bench) augment(ctx context.Context) (rep report, err error) {
 		all = append(all, contender)
 	}
 	rep = report{
-		Title: "Transforms", Date: time.Now().UTC(), unit: "images",
+		Title: "Transforms", Date: time.Now().UTC(), Unit: "images",
 		Notes: []string{
 			fmt.Sprintf("Every process on %s and in one thread; each transform many times to the same image, in turn with the others', %d rounds in one run; processor time, the median of the rounds. Ours copies the image first, as it works in place.", core(), b.rounds),
 			fmt.Sprintf("%s is torchvision's functions v2 of uint8 tensors, %s the same functions of PIL images, whose pixels are ours; both from Python, for an image at a time.", all[3].name, all[4].name),

@@ -56,6 +56,47 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// A peer that fails, or writes what does not hold what was read, is out; of the others an
+// error ends all.
+func TestPeerFails(t *testing.T) {
+	shell(t)
+	b := &bench{rounds: 2}
+	out := func() string { return filepath.Join(t.TempDir(), "out") }
+	made := func(name, text string) *process {
+		dir := out()
+		return &process{name: name, out: dir, peer: true, argv: []string{"sh", "-c", `mkdir "$1" && echo "$2" >"$1/file"`, "sh", dir, text}}
+	}
+	good, short := made("good", "all of it"), made("short", "")
+	broken := &process{name: "broken", out: out(), peer: true, argv: []string{"sh", "-c", "echo out of cheese >&2; exit 3"}}
+	absent := &process{name: "absent", peer: true, argv: []string{"sh"}, failed: errors.New("not installed")}
+	check := func(p *process) error {
+		_, n, err := files(t.Context(), p.out, false)
+		if err == nil && n < 5 {
+			err = errors.New("too few bytes")
+		}
+		return err
+	}
+	runs, err := b.alternate(t.Context(), []*process{broken, absent, good, short}, check)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(runs) != 1 || len(runs["good"]) != 2 || runs["good"][0].Output != 10 {
+		t.Errorf("%+v", runs)
+	}
+	for p, want := range map[*process]string{broken: "out of cheese", absent: "not installed", short: "too few bytes"} {
+		if p.failed == nil || !strings.Contains(p.failed.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", p.name, p.failed, want)
+		}
+	}
+	if _, err := os.Stat(short.out); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what it wrote is still there: %v", err)
+	}
+	broken.peer, broken.failed = false, nil
+	if _, err := b.alternate(t.Context(), []*process{good, broken}, check); err == nil || !strings.Contains(err.Error(), "out of cheese") {
+		t.Errorf("ours has failed: %v", err)
+	}
+}
+
 func TestMeasureFaults(t *testing.T) {
 	shell(t)
 	b := &bench{rounds: 1}
@@ -75,17 +116,22 @@ func TestMeasureFaults(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	processes := []*process{{name: "tar", argv: []string{"tar", "cf"}}, {name: "ours", argv: []string{"pack"}, env: []string{"A=1"}}}
+	processes := []*process{
+		{name: "tar", argv: []string{"tar", "cf"}},
+		{name: "ours", argv: []string{"/root/bin/pack", "/root/.cache/w/x"}, env: []string{"A=1"}},
+		{name: "theirs", argv: []string{"it"}, failed: errors.New("it: exit status 1\nin /root/x\nno room in /root/.cache/w")},
+	}
+	b := &bench{root: "/root", dir: "/root/.cache/w"}
 	rep := report{
-		Title: "Packing", Files: 4000, Bytes: 440e6, unit: "images", Notes: []string{"A note."},
+		Title: "Packing", Files: 4000, Bytes: 440e6, Unit: "images", Notes: []string{"A note."},
 		Host: Host{Commit: "abc", Go: "go1.26", System: "Linux", CPU: "CPU", Cores: 2, MemoryGB: 8, Disk: "ext4"},
-		Rows: rows(processes, map[string][]Run{
+		Rows: b.rows(processes, map[string][]Run{
 			"tar":  {{Seconds: 3, Process: 7, CPU: 1, PeakRSS: 2e6}, {Seconds: 1, Process: 5, CPU: 1}, {Seconds: 2, Process: 6, CPU: 1}},
-			"ours": {{Seconds: 1, Process: 1, CPU: 4, PeakRSS: 5e6}, {Seconds: 1, Process: 1, CPU: 2, PeakRSS: 9e6}},
+			"ours": {{Seconds: 1, Process: 1, CPU: 4, PeakRSS: 5e6}, {Seconds: 1, Process: 1, CPU: 2, PeakRSS: 9e6, PeakPSS: 8e6, Output: 5e6}},
 		}, "tar"),
 	}
-	var b strings.Builder
-	if err := rep.print(&b); err != nil {
+	var out strings.Builder
+	if err := rep.print(&out); err != nil {
 		t.Fatal(err)
 	}
 	const want = `
@@ -93,17 +139,20 @@ func TestReport(t *testing.T) {
 
 4,000 files, 440.0 MB. CPU, 2 cores, 8 GB, ext4, Linux; go1.26, commit abc.
 
-| | s (median) | s (min) | process s | CPU s | images/s | MB/s | MB/s a CPU | peak memory | × tar |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
-| tar | 2.00 | 1.00 | 6.00 | 1.00 | 2,000 | 220 | 440 | 2 MB | 1.00 |
-| ours | 1.00 | 1.00 | 1.00 | 3.00 | 4,000 | 440 | 147 | 9 MB | 2.00 |
+| | s (median) | s (min) | process s | CPU s | images/s | MB/s | MB/s a CPU | peak memory | output, MB | × tar |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| tar | 2.00 | 1.00 | 6.00 | 1.00 | 2,000 | 220 | 440 | 2 MB | 0.0 | 1.00 |
+| ours | 1.00 | 1.00 | 1.00 | 3.00 | 4,000 | 440 | 147 | 8 MB | 5.0 | 2.00 |
+| theirs | failed | | | | | | | | | |
+
+- failed: theirs: it: exit status 1 … no room in WORK
 
 - A note.
 `
-	if b.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
-	if rep.Rows[1].Command != "A=1 pack" {
+	if rep.Rows[1].Command != "A=1 bin/pack WORK/x" {
 		t.Errorf("command %q", rep.Rows[1].Command)
 	}
 }

@@ -67,8 +67,8 @@ func (b *bench) first(ctx context.Context) (report, error) {
 		return report{}, err
 	}
 	return report{
-		Title: "First batch of 10,000 shards", Date: time.Now().UTC(), unit: "processes",
-		Files: 1, Rows: rows(processes, runs),
+		Title: "First batch of 10,000 shards", Date: time.Now().UTC(), Unit: "processes",
+		Files: 1, Rows: b.rows(processes, runs),
 		Notes: []string{
 			fmt.Sprintf("%d rounds in one run. The seconds are of the whole process, from its start to its end: manifest, plan, the indexes of the batch's shards, 64 small images.", b.rounds),
 			"All shards are one file under 10,000 names, in the page cache.",

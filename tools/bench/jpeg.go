@@ -115,7 +115,7 @@ func (b *bench) jpeg(ctx context.Context) (rep report, err error) {
 		}},
 	}
 	rep = report{
-		Title: "Decoding JPEG", Date: time.Now().UTC(), unit: "images", Files: int64(len(pictures)), Bytes: size,
+		Title: "Decoding JPEG", Date: time.Now().UTC(), Unit: "images", Files: int64(len(pictures)), Bytes: size,
 		Notes: []string{
 			fmt.Sprintf("%d photographs, %d more left out because they are no 8-bit grey or YCbCr files. Files in memory; every process on %s; one pass over all in turn with the others', %d rounds in one run; processor time, as other processes may want that core.", len(pictures), skipped, core(), b.rounds),
 			"The regions are those of RandomResizedCrop, drawn once and the same for all. The C harness (tools/bench/peers/turbo.c) uses jpeg_skip_scanlines and jpeg_crop_scanline of " + version + "; ours parses the seek points in each pass.",

@@ -245,7 +245,7 @@ PASS
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep := report{Title: "Decoding", unit: "images", Files: 4, Bytes: 2e6, Decoding: tables, Notes: []string{"A note."}}
+	rep := report{Title: "Decoding", Unit: "images", Files: 4, Bytes: 2e6, Decoding: tables, Notes: []string{"A note."}}
 	var b strings.Builder
 	if err := rep.print(&b); err != nil {
 		t.Fatal(err)

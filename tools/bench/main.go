@@ -3,18 +3,20 @@
 // several rounds in one run, so that the figures are ratios of neighbours.
 //
 //	bench pack     4,000 photographs in 1,000 class folders into shards: shardify,
-//	               tar, webdataset's ShardWriter, TensorFlow's TFRecordWriter
+//	               tar, and the writers of writerTable
 //	bench scale    a million tiny files: peak memory, files/s
 //	bench verify   checking a data set on one core
 //	bench jpeg     decoding JPEG on one core: imaging/jpeg, libjpeg-turbo, and Python's
 //	               bindings to it
-//	bench peers    4,000 photographs to batches of random crops: shardread, DALI,
-//	               PyTorch's DataLoader, WebDataset; -peers chooses among those
+//	bench peers    4,000 photographs to batches of random crops: shardread, and the
+//	               loaders of peerTable; -peers chooses among those
 //	bench augment  transforms on one core: imaging/augment, and torchvision's of tensors and
 //	               of PIL images
 //	bench first    from a process's start to the first batch of 10,000 shards
 //	bench s3       shards in a bucket: reading and packing, against s5cmd; with latency
 //	bench memory   reading with a budget of memory, with and without outliers
+//	bench publish  the last results of pack and peers into docs/benchmarks and
+//	               docs/benchmarks.md, with plots
 //
 // The Makefile has a target for each: bench-pack and so on. It needs bin/shardify,
 // bin/shardread and, for pack, jpeg and peers, the peers in .venv and .cache/peers.
@@ -53,7 +55,7 @@ type bench struct {
 	photos   string
 	rounds   int
 	files    int
-	which    string // the environments of the peers
+	which    string // the environments of the peers of bench peers
 	epochs   int
 }
 
@@ -70,7 +72,7 @@ var benchmarks = []benchmark{
 	{"verify", 5, (*bench).verify},
 	{"jpeg", 15, (*bench).jpeg},
 	{"augment", 9, (*bench).augment},
-	{"peers", 3, (*bench).peers},
+	{"peers", 1, (*bench).peers},
 	{"memory", 1, (*bench).memory},
 	{"first", 5, (*bench).first},
 	{"s3", 3, (*bench).s3},
@@ -90,6 +92,8 @@ func main() {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "codec": // a contender of bench jpeg
 		err = runCodec(os.Args[2:], os.Stdin, os.Stdout)
+	case len(os.Args) == 2 && os.Args[1] == "publish":
+		err = publish(ctx)
 	case len(os.Args) == 2 && os.Args[1] == "augmenter": // and of bench augment
 		err = runAugmenter(os.Stdin, os.Stdout)
 	default:
@@ -116,7 +120,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	fs.IntVar(&b.rounds, "rounds", 0, "how often each is measured; 0 for as often as suits the benchmark")
 	fs.StringVar(&b.photos, "photos", "", "folder of JPEG `files` to make the data from; generated ones without it")
 	fs.IntVar(&b.files, "files", 1_000_000, "scale: number of files")
-	fs.StringVar(&b.which, "peers", "dali torch", "peers: the `environments` of the peers to compare with, of tools/peers/*.txt")
+	fs.StringVar(&b.which, "peers", strings.Join(allPeers(), " "), "peers: the `environments` of the peers to compare with, of tools/peers/*.txt")
 	fs.IntVar(&b.epochs, "epochs", 2, "peers: epochs in a run")
 	if err := fs.Parse(args); err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
+	"flag"
 	"fmt"
 	"hash/crc32"
 	"image"
@@ -104,8 +106,13 @@ func seenByOurs(t *testing.T, shards string) seen {
 	return s
 }
 
+// checked are the environments whose peers TestLoadersAgree starts, which takes seconds
+// each; `make bench-check` has it start all.
+var checked = flag.String("peers", "torch", "TestLoadersAgree: the `environments` of the peers to check")
+
 // Every peer that is there makes batches of the same images with the same labels, in
-// RGB, and says how long it took in the way that is understood.
+// RGB, as bytes or normalised, of data that its writer made, and says how long it took in
+// the way that is understood.
 func TestLoadersAgree(t *testing.T) {
 	root, err := repository()
 	if err != nil {
@@ -116,38 +123,158 @@ func TestLoadersAgree(t *testing.T) {
 	if want.images != int(n) || math.Abs(want.means[0]-194) > 5 || math.Abs(want.means[2]-54) > 5 {
 		t.Fatalf("ours: %+v", want)
 	}
-	for _, p := range peerTable {
+	chosen, err := chosenPeers(*checked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, p := range chosen {
 		t.Run(p.name, func(t *testing.T) {
-			b := &bench{root: root, epochs: 1}
-			if _, err := os.Stat(b.venv(p.venv)); err != nil {
-				t.Skipf("SKIPPED LOUDLY: %s is not installed; `make peers-%s` installs it, for benchmarks alone", p.name, p.venv)
+			b := &bench{root: root, python: filepath.Join(root, ".venv", "bin", "python"), dir: t.TempDir(), epochs: 1}
+			if _, err := b.interpreter(p.venv); err != nil {
+				t.Skipf("SKIPPED LOUDLY: %v, for benchmarks alone", err)
 			}
 			t.Parallel()
-			l := b.peer(p, folder, shards, "check")
-			out, err := track(context.Background(), l.argv, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got seen
-			if _, err := fmt.Sscanf(out.text(), "seen %d %d %f %f %f\n", &got.images, &got.crc, &got.means[0], &got.means[1], &got.means[2]); err != nil {
-				t.Fatalf("%v: %q", err, out.text())
-			}
-			if got.images != want.images || got.crc != want.crc {
-				t.Errorf("has seen %d images with labels of CRC %08x; ours %d, %08x", got.images, got.crc, want.images, want.crc)
-			}
-			for c := range want.means {
-				if math.Abs(got.means[c]-want.means[c]) > 2 {
-					t.Errorf("channel %d is %.1f on average, ours %.1f", c, got.means[c], want.means[c])
+			data := map[string]string{"folder": folder, "tar": shards}[p.data]
+			if data == "" {
+				made, err := b.write(t.Context(), p.data, folder, 30_000)
+				if err := errors.Join(err, made.failed); err != nil {
+					t.Fatal(err)
 				}
+				data = made.dir
 			}
-			r := LoadingRun{RSS: out.rss, PSS: out.pss}
-			if err := r.peer(out, b.epochs, n); err != nil {
-				t.Fatal(err)
-			}
-			if len(r.Rates) != 1 || r.First <= 0 || r.RSS < r.PSS || r.PSS < 1<<20 {
-				t.Errorf("%+v", r)
-			}
+			// Both kinds of images, but not of each peer: starts are slow.
+			l := b.peer(p, dtypes[at%len(dtypes)], data, "check")
+			agrees(t, b, &l, want, n)
 		})
+	}
+}
+
+// agrees runs a loader that is asked to check, and compares what it has seen.
+func agrees(t *testing.T, b *bench, l *loader, want seen, n int64) {
+	t.Helper()
+	out, err := track(t.Context(), l.argv, l.env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got seen
+	_, said, _ := strings.Cut("\n"+out.text(), "\nseen ")
+	if _, err := fmt.Sscanf(said, "%d %d %f %f %f\n", &got.images, &got.crc, &got.means[0], &got.means[1], &got.means[2]); err != nil {
+		t.Fatalf("%v: %q", err, out.text())
+	}
+	if got.images != want.images || got.crc != want.crc {
+		t.Errorf("has seen %d images with labels of CRC %08x; ours %d, %08x", got.images, got.crc, want.images, want.crc)
+	}
+	for c := range want.means {
+		if math.Abs(got.means[c]-want.means[c]) > 2 {
+			t.Errorf("channel %d is %.1f on average, ours %.1f", c, got.means[c], want.means[c])
+		}
+	}
+	r := LoadingRun{RSS: out.rss, PSS: out.pss}
+	if err := r.peer(out, b.epochs, n); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rates) != 1 || r.First <= 0 || r.RSS < r.PSS || r.PSS < 1<<20 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// There is a writer of all that peers read, and each is written about once.
+func TestPeerTable(t *testing.T) {
+	made := map[string]bool{"folder": true, "tar": true}
+	for _, w := range writerTable {
+		if made[w.data] {
+			t.Errorf("%q is written twice", w.data)
+		}
+		made[w.data] = true
+	}
+	names := map[string]bool{}
+	for _, p := range peerTable {
+		if names[p.name] || !made[p.data] {
+			t.Errorf("%+v: the name is taken, or nobody writes its data", p)
+		}
+		names[p.name] = true
+	}
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, venv := range allPeers() {
+		list := filepath.Join(root, "tools", "peers", venv+".txt")
+		if _, err := os.Stat(list); err != nil && venv != "tensorflow" {
+			t.Error(err)
+		}
+	}
+	if all, err := chosenPeers(strings.Join(allPeers(), " ")); err != nil || !slices.Equal(all, peerTable) {
+		t.Errorf("%v, %v", all, err)
+	}
+	if some, err := chosenPeers("torch,dali"); err != nil || len(some) != 4 || some[0].venv != "dali" {
+		t.Errorf("%v, %v", some, err)
+	}
+	if _, err := chosenPeers("dali torhc"); err == nil || !strings.Contains(err.Error(), `no "torhc"; want some of dali, ffcv`) {
+		t.Errorf("%v", err)
+	}
+	b := &bench{root: root, dir: t.TempDir()}
+	if _, err := b.write(t.Context(), "punched cards", "", 1); err == nil {
+		t.Error("a writer of what is not known")
+	}
+}
+
+// A peer that fails is out, with why; the others go on; one of ours ends it all.
+func TestLoadAll(t *testing.T) {
+	shell(t)
+	sh := func(name, script string) loader {
+		return loader{name: name, dtype: "uint8", argv: []string{"sh", "-c", script}}
+	}
+	const good = "echo start; echo first; echo epoch 2 10"
+	once := filepath.Join(t.TempDir(), "once")
+	absent := sh("absent", "exit 1")
+	absent.failed = errors.New("not installed")
+	loaders := []loader{
+		sh("broken", "echo no cheese >&2; exit 1"),
+		sh("good", good),
+		sh("second time", fmt.Sprintf("test ! -e %s || exit 1; : >%s; %s", once, once, good)),
+		absent,
+	}
+	b := &bench{epochs: 1, rounds: 2}
+	runs, err := b.loadAll(t.Context(), loaders, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := b.loadingTable(loaders, runs)
+	if len(rows[1].Runs) != 2 || rows[1].Rate != 5 || rows[1].Ratio != 1 {
+		t.Errorf("%+v", rows[1])
+	}
+	for i, want := range map[int]string{0: "no cheese", 2: "exit status 1", 3: "not installed"} {
+		if r := rows[i]; len(r.Runs) != 0 || !strings.Contains(r.Error, want) || r.Ratio != 0 {
+			t.Errorf("%+v: want an error with %q", r, want)
+		}
+	}
+	mine := sh("ours", "exit 1")
+	mine.ours = true
+	if _, err := b.loadAll(t.Context(), []loader{loaders[1], mine}, 10); err == nil || !strings.Contains(err.Error(), "ours") {
+		t.Errorf("ours has failed: %v", err)
+	}
+}
+
+// What does not end is killed with all that it has started, which else would keep the
+// output open.
+func TestTrackEnds(t *testing.T) {
+	shell(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough of it")
+	dir := t.TempDir()
+	go func() {
+		for range 6000 {
+			if _, err := os.Stat(filepath.Join(dir, "started")); err == nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel(cause)
+	}()
+	_, err := track(ctx, []string{"sh", "-c", `(: >"$1/started"; sleep 600) & wait`, "sh", dir}, nil)
+	if !errors.Is(err, cause) {
+		t.Errorf("error %v, want %v", err, cause)
 	}
 }
 
@@ -169,7 +296,7 @@ func TestLoadOurs(t *testing.T) {
 	}
 	_, shards, n := loadable(t)
 	b := &bench{root: root, epochs: 2}
-	l := oursLoader(shardread, shards, b.epochs)
+	l := oursLoader(shardread, shards, "float32", b.epochs)
 	l.name = "ours"
 	r, err := b.load(t.Context(), &l, n)
 	if err != nil {
@@ -261,35 +388,59 @@ func TestTreeUsage(t *testing.T) {
 }
 
 func TestLoadingTable(t *testing.T) {
-	loaders := []loader{{name: "DALI"}, {name: "ours", argv: []string{"shardread"}, env: []string{"A=1"}}}
+	both := []loader{
+		{name: "DALI", dtype: "uint8"},
+		{name: "FFCV", dtype: "uint8", failed: errors.New("FFCV: exit status 1\nlong\nno g++ in /root/it")},
+		{name: "ours", dtype: "uint8", ours: true, argv: []string{"/root/bin/shardread", "/root/w/x"}, env: []string{"A=1"}},
+	}
 	runs := [][]LoadingRun{
 		{{Rates: []float64{900, 1000}, First: 2, CPU: 2, RSS: 900e6, PSS: 800e6}},
+		nil,
 		{{Rates: []float64{3000}, First: 0.1, CPU: 0.5, RSS: 2e8, PSS: 2e8}, {Rates: []float64{5000}, First: 0.3, CPU: 0.7, RSS: 3e8, PSS: 3e8}},
 	}
-	rep := report{Title: "Batches", Files: 4000, Bytes: 4e8, Loading: loadingTable(loaders, runs, true), Notes: []string{"A note."}}
-	var b strings.Builder
-	if err := rep.print(&b); err != nil {
+	// Of float32 the first peer has failed, so the ratios are to the next.
+	for i := range 3 {
+		l := both[i]
+		l.dtype = "float32"
+		both = append(both, l)
+	}
+	both[3].failed, both[4].failed = both[1].failed, nil
+	runs = append(runs, nil, runs[0], runs[2])
+	b := &bench{root: "/root", dir: "/root/w"}
+	rep := report{Title: "Batches", Files: 4000, Bytes: 4e8, Loading: b.loadingTable(both, runs), Notes: []string{"A note."}}
+	var out strings.Builder
+	if err := rep.print(&out); err != nil {
 		t.Fatal(err)
 	}
-	_, got, _ := strings.Cut(b.String(), "commit .\n")
+	_, got, _ := strings.Cut(out.String(), "commit .\n")
 	const want = `
-| | images/s | × DALI | by CPU | first batch, s | CPU s per 1,000 | memory (RSS) | (PSS) |
+| uint8 | images/s | × DALI | by CPU | first batch, s | CPU s per 1,000 | memory (RSS) | (PSS) |
 |---|---:|---:|---:|---:|---:|---:|---:|
 | DALI | 1,000 | 1.00 | 1.00 | 2.00 | 2.00 | 900 MB | 800 MB |
-| ours | 4,000 | 4.00 | 3.33 | 0.20 | 0.60 | 300 MB | 300 MB |
+| FFCV | failed | | | | | | |
+| **ours** | **4,000** | 4.00 | 3.33 | 0.20 | 0.60 | 300 MB | 300 MB |
+
+| float32 | images/s | × FFCV | by CPU | first batch, s | CPU s per 1,000 | memory (RSS) | (PSS) |
+|---|---:|---:|---:|---:|---:|---:|---:|
+| DALI | failed | | | | | | |
+| FFCV | 1,000 | 1.00 | 1.00 | 2.00 | 2.00 | 900 MB | 800 MB |
+| **ours** | **4,000** | 4.00 | 3.33 | 0.20 | 0.60 | 300 MB | 300 MB |
+
+- failed: FFCV, uint8: FFCV: exit status 1 … no g++ in it
+- failed: DALI, float32: FFCV: exit status 1 … no g++ in it
 
 - A note.
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if c := rep.Loading[1].Command; c != "A=1 shardread" {
+	if c := rep.Loading[2].Command; c != "A=1 bin/shardread WORK/x" {
 		t.Errorf("command %q", c)
 	}
-	alone := loadingTable(loaders[1:], runs[1:], false)
-	b.Reset()
-	printLoading(&b, alone)
-	if !strings.Contains(b.String(), "| × – |") || !strings.Contains(b.String(), "| ours | 4,000 | – | – |") {
-		t.Errorf("without peers: %s", b.String())
+	alone := b.loadingTable(both[2:3], runs[2:3])
+	out.Reset()
+	printLoading(&out, alone)
+	if !strings.Contains(out.String(), "| × – |") || !strings.Contains(out.String(), "| **ours** | **4,000** | – | – |") {
+		t.Errorf("without peers: %s", out.String())
 	}
 }

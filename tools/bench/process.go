@@ -23,9 +23,12 @@ type Run struct {
 	Seconds float64 `json:"seconds"`
 	Process float64 `json:"process_seconds"`
 	CPU     float64 `json:"cpu_seconds"`
-	// PeakRSS is its greatest resident memory in bytes; 0 where the system does
-	// not tell.
+	// PeakRSS is the greatest resident memory of it and all below it, in bytes; 0 where
+	// the system does not tell. PeakPSS counts what several share once.
 	PeakRSS int64 `json:"peak_rss"`
+	PeakPSS int64 `json:"peak_pss,omitempty"`
+	// Output is the bytes of what it made.
+	Output int64 `json:"output_bytes,omitempty"`
 
 	stdout string
 }
@@ -40,6 +43,10 @@ type process struct {
 	out string
 	// selfTimed: its last line of output is the seconds that count.
 	selfTimed bool
+	// peer: the others go on without it if it fails; failed is why it is not run, or not
+	// again.
+	peer   bool
+	failed error
 }
 
 // measure runs a process once.
@@ -49,17 +56,13 @@ func (b *bench) measure(ctx context.Context, p *process) (r Run, err error) {
 			return r, err
 		}
 	}
-	cmd := command(ctx, p.argv)
-	cmd.Env = append(os.Environ(), p.env...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	start := time.Now()
-	if err := cmd.Run(); err != nil {
-		return r, fmt.Errorf("%s: %w\n%s", strings.Join(p.argv, " "), err, tail(&stderr))
+	t, err := track(ctx, p.argv, p.env)
+	if err != nil {
+		return r, err
 	}
-	seconds := time.Since(start).Seconds()
+	seconds := t.seconds
 	r.Process = seconds
-	r.stdout = stdout.String()
+	r.stdout = t.text()
 	if p.selfTimed {
 		lines := strings.Fields(r.stdout)
 		if len(lines) == 0 {
@@ -70,17 +73,20 @@ func (b *bench) measure(ctx context.Context, p *process) (r Run, err error) {
 		}
 	}
 	if p.out != "" {
-		start = time.Now()
+		start := time.Now()
 		if err := syncAll(p.out); err != nil {
 			return r, err
 		}
 		synced := time.Since(start).Seconds()
 		seconds += synced
 		r.Process += synced
+		if _, r.Output, err = files(ctx, p.out, false); err != nil {
+			return r, err
+		}
 	}
 	r.Seconds = seconds
-	r.CPU = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-	r.PeakRSS = peakRSS(cmd.ProcessState)
+	r.CPU = t.cpu.Seconds()
+	r.PeakRSS, r.PeakPSS = t.rss, t.pss
 	return r, nil
 }
 
@@ -110,21 +116,31 @@ func tail(b *bytes.Buffer) string {
 }
 
 // alternate measures every process once a round, beginning each round with another, so
-// that none always follows the same.
+// that none always follows the same. A peer that fails is out from then on.
 func (b *bench) alternate(ctx context.Context, processes []*process, check func(*process) error) (map[string][]Run, error) {
 	runs := map[string][]Run{}
 	for round := range b.rounds {
 		b.say("round %d of %d:", round+1, b.rounds)
 		for i := range processes {
 			p := processes[(i+round)%len(processes)]
-			r, err := b.measure(ctx, p)
-			if err != nil {
-				return nil, err
+			if p.failed != nil {
+				continue
 			}
-			if round == 0 && check != nil {
-				if err := check(p); err != nil {
+			r, err := b.measure(ctx, p)
+			if err == nil && round == 0 && check != nil {
+				err = check(p)
+			}
+			if err != nil && p.peer && ctx.Err() == nil {
+				p.failed = err
+				delete(runs, p.name)
+				b.say("  %s: %v", p.name, err)
+				if err := os.RemoveAll(p.out); err != nil {
 					return nil, err
 				}
+				continue
+			}
+			if err != nil {
+				return nil, err
 			}
 			runs[p.name] = append(runs[p.name], r)
 			b.say("  %s %.2f s", p.name, r.Seconds)

@@ -31,35 +31,44 @@ type report struct {
 	// Notes are what the reader must know to trust the figures.
 	Notes []string `json:"notes"`
 
-	unit string // what a file is called
+	Unit string `json:"unit,omitempty"` // what a file is called
 }
 
 // Row is one tool's figures.
 type Row struct {
 	Name    string `json:"name"`
 	Command string `json:"command"`
-	Runs    []Run  `json:"runs"`
+	// Error is why there are no figures.
+	Error string `json:"error,omitempty"`
+	Runs  []Run  `json:"runs,omitempty"`
 	// Min and Median are over the runs, of the seconds; Process and CPU are the
-	// medians of those, PeakRSS the greatest of all.
+	// medians of those, Peak and Output the greatest of all.
 	Min     float64 `json:"min_seconds"`
 	Median  float64 `json:"median_seconds"`
 	Process float64 `json:"median_process_seconds"`
 	CPU     float64 `json:"median_cpu_seconds"`
 	PeakRSS int64   `json:"peak_rss"`
+	PeakPSS int64   `json:"peak_pss,omitempty"`
+	Output  int64   `json:"output_bytes,omitempty"`
 	// Ratios are this row's rate over another's, by medians.
 	Ratios map[string]float64 `json:"ratios,omitempty"`
 }
 
 // rows makes the table's rows, with ratios to the processes named.
-func rows(processes []*process, runs map[string][]Run, to ...string) []Row {
+func (b *bench) rows(processes []*process, runs map[string][]Run, to ...string) []Row {
 	var out []Row
 	for _, p := range processes {
 		rs := runs[p.name]
-		r := Row{Name: p.name, Command: strings.Join(append(slices.Clone(p.env), p.argv...), " "), Runs: rs, Ratios: map[string]float64{}}
+		r := Row{Name: p.name, Command: b.relative(strings.Join(append(slices.Clone(p.env), p.argv...), " ")), Runs: rs, Ratios: map[string]float64{}}
+		if p.failed != nil {
+			r.Error = b.relative(p.failed.Error())
+			out = append(out, r)
+			continue
+		}
 		var seconds, process, cpu []float64
 		for _, run := range rs {
 			seconds, process, cpu = append(seconds, run.Seconds), append(process, run.Process), append(cpu, run.CPU)
-			r.PeakRSS = max(r.PeakRSS, run.PeakRSS)
+			r.PeakRSS, r.PeakPSS, r.Output = max(r.PeakRSS, run.PeakRSS), max(r.PeakPSS, run.PeakPSS), max(r.Output, run.Output)
 		}
 		r.Min, r.Median, r.Process, r.CPU = slices.Min(seconds), median(seconds), median(process), median(cpu)
 		out = append(out, r)
@@ -67,7 +76,7 @@ func rows(processes []*process, runs map[string][]Run, to ...string) []Row {
 	for i := range out {
 		for _, name := range to {
 			for j := range out {
-				if out[j].Name == name {
+				if out[j].Name == name && out[i].Error == "" && out[j].Error == "" {
 					out[i].Ratios[name] = out[j].Median / out[i].Median
 				}
 			}
@@ -121,22 +130,51 @@ func (r *report) print(w io.Writer) error {
 		}
 	}
 	slices.Sort(to)
-	fmt.Fprintf(b, "| | s (median) | s (min) | process s | CPU s | %s/s | MB/s | MB/s a CPU | peak memory |", r.unit)
+	output := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Output > 0 })
+	columns := 8 + len(to)
+	fmt.Fprintf(b, "| | s (median) | s (min) | process s | CPU s | %s/s | MB/s | MB/s a CPU | peak memory |", r.Unit)
+	if output {
+		columns++
+		fmt.Fprint(b, " output, MB |")
+	}
 	for _, name := range to {
 		fmt.Fprintf(b, " × %s |", name)
 	}
-	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---:|", 8+len(to)))
+	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---:|", columns))
 	for _, row := range r.Rows {
+		if row.Error != "" {
+			fmt.Fprintf(b, "| %s | failed |%s\n", row.Name, strings.Repeat(" |", columns-1))
+			continue
+		}
 		fmt.Fprintf(b, "| %s | %.2f | %.2f | %.2f | %.2f | %s | %.0f | %.0f | %.0f MB |", row.Name, row.Median, row.Min, row.Process, row.CPU,
 			thousands(int64(float64(r.Files)/row.Median)), float64(r.Bytes)/1e6/row.Median,
-			float64(r.Bytes)/1e6/max(row.CPU, 1e-9), float64(row.PeakRSS)/1e6)
+			float64(r.Bytes)/1e6/max(row.CPU, 1e-9), float64(row.peak())/1e6)
+		if output {
+			fmt.Fprintf(b, " %.1f |", float64(row.Output)/1e6)
+		}
 		for _, name := range to {
 			fmt.Fprintf(b, " %.2f |", row.Ratios[name])
 		}
 		fmt.Fprintln(b)
 	}
+	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Error != "" }) {
+		fmt.Fprintln(b)
+	}
+	for _, row := range r.Rows {
+		if row.Error != "" {
+			fmt.Fprintf(b, "- failed: %s: %s\n", row.Name, firstAndLast(row.Error))
+		}
+	}
 	r.printNotes(b)
 	return b.Flush()
+}
+
+// peak is the memory of it and all below it, without counting anything twice.
+func (r *Row) peak() int64 {
+	if r.PeakPSS > 0 {
+		return r.PeakPSS
+	}
+	return r.PeakRSS
 }
 
 func (r *report) printNotes(b io.Writer) {

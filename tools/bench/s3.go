@@ -90,8 +90,8 @@ func (b *bench) s3(ctx context.Context) (rep report, err error) {
 		return rep, err
 	}
 	return report{
-		Title: "Shards in a bucket", Date: time.Now().UTC(), unit: "images",
-		Files: n, Bytes: size, Rows: rows(processes, runs, "s5cmd cat", "shardread, window, front", "shardread, global, front", "pack to a folder, s5cmd cp"),
+		Title: "Shards in a bucket", Date: time.Now().UTC(), Unit: "images",
+		Files: n, Bytes: size, Rows: b.rows(processes, runs, "s5cmd cat", "shardread, window, front", "shardread, global, front", "pack to a folder, s5cmd cp"),
 		Notes: []string{
 			note + " Packed into shards of 64 MiB.",
 			fmt.Sprintf("Reading is %d passes over all shards in one process (s5cmd: in as many); images/s and MB/s count only one of them.", passes),

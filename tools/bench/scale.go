@@ -35,8 +35,8 @@ func (b *bench) scale(ctx context.Context) (report, error) {
 		return report{}, err
 	}
 	return report{
-		Title: thousands(n) + " tiny files", Date: time.Now().UTC(), unit: "files",
-		Files: n, Bytes: size, Rows: rows(processes, runs, "find"),
+		Title: thousands(n) + " tiny files", Date: time.Now().UTC(), Unit: "files",
+		Files: n, Bytes: size, Rows: b.rows(processes, runs, "find"),
 		Notes: []string{
 			fmt.Sprintf("%d rounds in one run, metadata and content in the cache.", b.rounds),
 			"find looks at the size of every file, which is the least a scan can do, with one thread. The dry run scans and plans: it lists, looks at sizes and times, groups, numbers, shuffles and cuts into shards, without opening a file.",

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"time"
 )
 
@@ -12,3 +13,6 @@ import (
 func peakRSS(*os.ProcessState) int64 { return 0 }
 
 func processorTime() (time.Duration, error) { return 0, errors.ErrUnsupported }
+
+// killTogether: the process alone is killed here.
+func killTogether(cmd *exec.Cmd) { cmd.Cancel = func() error { return cmd.Process.Kill() } }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
@@ -28,4 +29,10 @@ func processorTime() (time.Duration, error) {
 		return 0, os.NewSyscallError("getrusage", err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+}
+
+// killTogether has a process that is not to go on, and all that it has started, killed.
+func killTogether(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }

@@ -34,8 +34,8 @@ func (b *bench) verify(ctx context.Context) (report, error) {
 		return report{}, err
 	}
 	return report{
-		Title: "Verifying a data set", Date: time.Now().UTC(), unit: "images",
-		Files: n, Bytes: size, Rows: rows(processes, runs, "md5sum"),
+		Title: "Verifying a data set", Date: time.Now().UTC(), Unit: "images",
+		Files: n, Bytes: size, Rows: b.rows(processes, runs, "md5sum"),
 		Notes: []string{
 			note + " Packed with the defaults.",
 			fmt.Sprintf("%d rounds in one run, shards in the page cache. cat, md5sum and the first of ours run on %s.", b.rounds, how),

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Looks for the programs that tests run beside the Python peers, and installs the
 # missing ones where apt-get and root allow it. Where they do not, it says what is
-# missing and goes on: the tests that need it will fail, by name.
+# missing and goes on: the tests that need it will fail, by name. With arguments, it looks
+# for those instead.
 set -eu
 
 # program, or a file's path, and its Debian package
-wanted='
+wanted=${*:-'
 tar:tar
 gzip:gzip
 zstd:zstd
@@ -13,7 +14,7 @@ djpeg:libjpeg-turbo-progs
 jpegtran:libjpeg-turbo-progs
 cc:gcc
 /usr/include/jpeglib.h:libjpeg62-turbo-dev
-'
+'}
 
 missing() {
 	for entry in $wanted; do
@@ -39,7 +40,7 @@ if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
 	[ -n "$lacking" ] || exit 0
 fi
 
-echo '*** MISSING, and needed by tests (cc: by the race detector):' >&2
+echo "*** MISSING, and needed by $([ $# -gt 0 ] && echo benchmarks || echo 'tests (cc: by the race detector)'):" >&2
 for entry in $lacking; do
 	echo "***   ${entry%%:*} (Debian: apt-get install ${entry#*:})" >&2
 done

@@ -5,6 +5,12 @@
 #
 # uv installs it: several times as fast as pip, and with one copy on the disk of what
 # several environments have. It lies in .cache/tools.
+#
+# A list may say, each in a line of its own,
+#   # over: NAME      what the environment NAME beside it has is there too, if the list
+#                     has not got it in another version; it is to be there already
+#   # system: P:D …   programs or files that it needs of the system, and their Debian
+#                     packages, as programs.sh has them
 set -eu
 
 folder=$1
@@ -29,6 +35,15 @@ if [ "$("$folder/bin/python" -V 2>&1)" != "$("$python" -V 2>&1)" ]; then
 	"$python" -m venv "$folder"
 fi
 rm -f "$folder/requirements.txt"
+wanted=$(sed -n 's/^# system: //p' "$list")
+[ -z "$wanted" ] || sh "$(dirname "$0")/programs.sh" $wanted
+packages='import sysconfig; print(sysconfig.get_path("purelib"))'
+over=$(sed -n 's/^# over: //p' "$list")
+rm -f "$("$folder/bin/python" -c "$packages")/over.pth"
+if [ -n "$over" ]; then
+	below=$("$(dirname "$folder")/$over/bin/python" -c "$packages")
+	echo "$below" >"$("$folder/bin/python" -c "$packages")/over.pth"
+fi
 # What is listed is all that is needed; the resolver has nothing to decide.
 "$uv/bin/uv" pip sync --quiet --python "$folder/bin/python" "$list"
 cp "$list" "$folder/requirements.txt"

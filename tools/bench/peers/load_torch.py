@@ -10,9 +10,9 @@ import os
 import torch
 import torchvision
 import webdataset
-from torchvision.transforms import v2
 
 import loading
+import transforms
 
 
 def read_jpeg(path):
@@ -20,9 +20,7 @@ def read_jpeg(path):
 
 
 def main():
-    kind, data, epochs, check = loading.arguments()
-    crop, flip = v2.RandomResizedCrop(loading.SIDE, antialias=True), v2.RandomHorizontalFlip()
-    pillow = v2.Compose([crop, flip, v2.PILToTensor()])
+    kind, floats, data, epochs, check = loading.arguments()
     workers = {"num_workers": loading.WORKERS, "persistent_workers": True}
     if kind == "webdataset":
         shards = sorted(glob.glob(os.path.join(data, "*.tar")))
@@ -31,17 +29,18 @@ def main():
             .shuffle(1000)
             .decode("pil")
             .to_tuple("jpg", "cls")
-            .map_tuple(pillow, int)
+            .map_tuple(transforms.of_pictures(floats), int)
             .batched(loading.BATCH)
         )
         loader = webdataset.WebLoader(dataset, batch_size=None, **workers)
     else:
         if kind == "pil":
-            dataset = torchvision.datasets.ImageFolder(data, pillow)
+            dataset = torchvision.datasets.ImageFolder(data, transforms.of_pictures(floats))
         else:
-            dataset = torchvision.datasets.ImageFolder(data, v2.Compose([crop, flip]), loader=read_jpeg)
+            dataset = torchvision.datasets.ImageFolder(data, transforms.of_tensors(floats), loader=read_jpeg)
         loader = torch.utils.data.DataLoader(dataset, batch_size=loading.BATCH, shuffle=True, **workers)
     loading.run(lambda: iter(loader), epochs, check)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"image/png"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// frozen are results as the benchmarks write them, of which some failed.
+func frozen(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// What docs/benchmarks.md shows is what docs/benchmarks/*.json says, and nothing of the
+// machine on which it was measured is in it.
+func TestPublished(t *testing.T) {
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := filepath.Join(root, "docs")
+	text, err := os.ReadFile(filepath.Join(docs, "benchmarks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{}
+	for _, name := range published {
+		data, err := os.ReadFile(filepath.Join(docs, "benchmarks", name+".json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			data = frozen(t, name) // not yet published: its place is there
+		} else if err != nil {
+			t.Fatal(err)
+		} else if changed, err := b.tabulate(text, name, data); err != nil || !bytes.Equal(changed, text) {
+			t.Errorf("%s: docs/benchmarks.md does not show what the figures say (%v); make bench-publish", name, err)
+		}
+		if _, err := b.tabulate(text, name, data); err != nil {
+			t.Error(err)
+		}
+		for _, word := range []string{root, os.TempDir() + "/", "/home/"} {
+			if strings.Contains(string(data), word) {
+				t.Errorf("%s.json names %s", name, word)
+			}
+		}
+	}
+}
+
+func TestTabulate(t *testing.T) {
+	b := &bench{}
+	begin, end := marks("peers")
+	text := "# Title\n\n" + begin + "old\n" + end + "\nmore\n"
+	got, err := b.tabulate([]byte(text), "peers", frozen(t, "peers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"# Title\n\n" + begin + "\n### Training batches\n", "| DALI 2.4.0, CPU | 1,200 | 1.00 | 1.00 | 0.60 | 1.65 | 1000 MB | 990 MB |",
+		"| **shardread bench, no seek points** | **5,100** | 4.25 | 4.12 |", "| FFCV 1.0.2 | failed |", "- failed: FFCV 1.0.2, float32: ", end + "\nmore\n",
+	} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	if strings.Contains(string(got), "old\n") {
+		t.Error("the old table is still there")
+	}
+	again, err := b.tabulate(got, "peers", frozen(t, "peers"))
+	if err != nil || !bytes.Equal(again, got) {
+		t.Errorf("the second time it is another: %v", err)
+	}
+	for _, c := range []struct{ text, data, want string }{
+		{"# Title\n", string(frozen(t, "peers")), "has no line"},
+		{begin, string(frozen(t, "peers")), "end of peers"},
+		{text, "{", "peers.json"},
+	} {
+		if _, err := b.tabulate([]byte(c.text), "peers", []byte(c.data)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: error %v, want %q in it", c.text, err, c.want)
+		}
+	}
+}
+
+// The plots show every loader and its figures, say what has failed, and are the same bytes
+// for the same figures.
+func TestPlots(t *testing.T) {
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{root: root}
+	python, err := b.interpreter("plot")
+	if err != nil {
+		t.Skipf("SKIPPED LOUDLY: %v, for benchmarks alone", err)
+	}
+	for name, want := range map[string][]string{
+		"peers": {"DALI 2.4.0, CPU", "FFCV 1.0.2", "shardread bench, no seek points", "5,100", "2,100", "failed", "images/s (more is better)"},
+		"pack":  {"tar cf", "shardify pack", "10,000", "failed", "output, MB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var made [2][]byte
+			for i := range made {
+				dir := t.TempDir()
+				cmd := exec.CommandContext(t.Context(), python, filepath.Join(root, "tools", "bench", "peers", "plot.py"), filepath.Join("testdata", name+".json"), dir)
+				if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				svg, err := os.ReadFile(filepath.Join(dir, name+".svg"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				data, err := os.ReadFile(filepath.Join(dir, name+".png"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				picture, err := png.Decode(bytes.NewReader(data))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if size := picture.Bounds().Size(); size.X < 800 || size.Y < 200 {
+					t.Errorf("a picture of %v", size)
+				}
+				made[i] = append(svg, data...)
+				for _, text := range want {
+					if !strings.Contains(string(svg), ">"+text+"<") {
+						t.Errorf("%q is not in the plot", text)
+					}
+				}
+				if strings.Contains(string(svg), "AVX-512") {
+					t.Error("AVX-512 off is for the table")
+				}
+			}
+			if !bytes.Equal(made[0], made[1]) {
+				t.Error("the same figures make other bytes")
+			}
+		})
+	}
+}
+
+// The frozen results are what this program reads and writes.
+func TestFrozenResults(t *testing.T) {
+	for _, name := range published {
+		var rep report
+		d := json.NewDecoder(bytes.NewReader(frozen(t, name)))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&rep); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		data, err := json.MarshalIndent(rep, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := append(data, '\n'); !bytes.Equal(got, frozen(t, name)) {
+			t.Errorf("%s is written as\n%s", name, got)
+		}
+	}
+}
