@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -100,4 +101,24 @@ def photograph_shards(
     command = [str(programs / "shardify"), "pack", str(folder / "images"), str(folder / "shards")]
     subprocess.run([*command, "--shard-size", "8MiB"], check=True, capture_output=True)
     shutil.rmtree(folder / "images")
+    return folder / "shards"
+
+
+@pytest.fixture(scope="session")
+def colours(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make and pack 160 images to train with and 40 to validate, whose colour is their class."""
+    from PIL import Image  # noqa: PLC0415 - tests of an installed wheel have none
+
+    folder = tmp_path_factory.mktemp("colours")
+    random = np.random.default_rng(1)
+    for number in range(200):
+        split, label = "train" if number < 160 else "val", number % 4
+        pixels = random.integers(0, 160, (36 + number % 9, 40, 3), np.uint8)
+        if label < 3:
+            pixels[..., label] += 90
+        file = folder / "images" / split / f"class {label}" / f"{number:03}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(file)
+    command = [str(programs / "shardify"), "pack", str(folder / "images"), str(folder / "shards")]
+    subprocess.run([*command, "--shards", "4"], check=True, capture_output=True)
     return folder / "shards"
