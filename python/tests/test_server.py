@@ -87,15 +87,17 @@ sys.stdin.read()
 
 @linux
 def test_a_server_that_is_killed_is_an_error_and_the_next_iteration_has_another(
-    shards: Path,
+    shards: Path, until: Any
 ) -> None:
-    with shardread.Loader(shards, **GIVEN) as loader:
+    with shardread.Loader(shards, **GIVEN, prefetch=1) as loader:
         want = digest(loader)
         loader.set_epoch(0)
         batches = iter(loader)
         images, _ = next(batches)
         copy = images.copy()
-        os.kill(pid_of(loader), signal.SIGKILL)
+        pid = pid_of(loader)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not alive(pid))  # what it has sent ahead is not all
         with pytest.raises(shardread.ServerError, match="ended by SIGKILL: the system may"):
             for _ in batches:
                 pass
@@ -106,11 +108,13 @@ def test_a_server_that_is_killed_is_an_error_and_the_next_iteration_has_another(
 
 
 @linux
-def test_a_server_that_is_told_to_end_says_so(shards: Path) -> None:
-    with shardread.Loader(shards, **GIVEN) as loader:
+def test_a_server_that_is_told_to_end_says_so(shards: Path, until: Any) -> None:
+    with shardread.Loader(shards, **GIVEN, prefetch=1) as loader:
         batches = iter(loader)
         next(batches)
-        os.kill(pid_of(loader), signal.SIGTERM)
+        pid = pid_of(loader)
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not alive(pid))
         with pytest.raises(shardread.CanceledError, match="told to end"):
             for _ in batches:
                 pass
@@ -170,7 +174,7 @@ print("done", pid)
 
 @linux
 def test_a_fork_has_a_server_of_its_own(shards: Path, until: Any) -> None:
-    with shardread.Loader(shards, **GIVEN) as loader:
+    with shardread.Loader(shards, **GIVEN, prefetch=1) as loader:
         want = digest(loader)
         loader.set_epoch(0)
         batches = iter(loader)
