@@ -124,7 +124,7 @@ func TestReport(t *testing.T) {
 	b := &bench{root: "/root", dir: "/root/.cache/w"}
 	rep := report{
 		Title: "Packing", Files: 4000, Bytes: 440e6, Unit: "images", Notes: []string{"A note."},
-		Host: Host{Commit: "abc", Go: "go1.26", System: "Linux", CPU: "CPU", Cores: 2, MemoryGB: 8, Disk: "ext4"},
+		Host: Host{Commit: "abc", Go: "go1.26", System: "Linux", CPU: "CPU", Cores: 2, MemoryGB: 8, Disk: "ext4", Load: 0.5},
 		Rows: b.rows(processes, map[string][]Run{
 			"tar":  {{Seconds: 3, Process: 7, CPU: 1, PeakRSS: 2e6}, {Seconds: 1, Process: 5, CPU: 1}, {Seconds: 2, Process: 6, CPU: 1}},
 			"ours": {{Seconds: 1, Process: 1, CPU: 4, PeakRSS: 5e6}, {Seconds: 1, Process: 1, CPU: 2, PeakRSS: 9e6, PeakPSS: 8e6, Output: 5e6}},
@@ -137,7 +137,7 @@ func TestReport(t *testing.T) {
 	const want = `
 ### Packing
 
-4,000 files, 440.0 MB. CPU, 2 cores, 8 GB, ext4, Linux; go1.26, commit abc.
+4,000 files, 440.0 MB. CPU, 2 cores, 8 GB, ext4, Linux; go1.26, commit abc; load before it 0.5.
 
 | | s (median) | s (min) | process s | CPU s | images/s | MB/s | MB/s a CPU | peak memory | output, MB | × tar |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|

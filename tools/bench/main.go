@@ -160,11 +160,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 
+	machine := host(ctx, b)
 	rep, err := measure(b, ctx)
 	if err != nil {
 		return err
 	}
-	rep.Host = host(ctx, b)
+	rep.Host = machine
 	if err := rep.print(stdout); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 
 	"shardify/dataset/datasettest"
 	"shardify/imaging/transform"
+	"shardify/internal/peers"
 	"shardify/reader"
 	"shardify/sample"
 	"shardify/store/file"
@@ -308,6 +309,15 @@ func TestLoadOurs(t *testing.T) {
 	if _, err := b.load(t.Context(), &l, n+1); err == nil || !strings.Contains(err.Error(), "has read 120 images") {
 		t.Errorf("an image more is missing: %v", err)
 	}
+	t.Run("in Python", func(t *testing.T) {
+		b := &bench{root: root, python: peers.Python(t), dir: t.TempDir(), epochs: 1}
+		want := seenByOurs(t, shards)
+		for _, dtype := range dtypes {
+			l := b.pythonLoader("ours", dtype, shards, "check")
+			l.env = append(l.env, "SHARDREAD_PROGRAMS="+filepath.Dir(shardread))
+			agrees(t, b, &l, want, n)
+		}
+	})
 	l.points = true
 	if _, err := b.load(t.Context(), &l, n); err == nil || !strings.Contains(err.Error(), "seek points") {
 		t.Errorf("there are no seek points: %v", err)
@@ -412,7 +422,7 @@ func TestLoadingTable(t *testing.T) {
 	if err := rep.print(&out); err != nil {
 		t.Fatal(err)
 	}
-	_, got, _ := strings.Cut(out.String(), "commit .\n")
+	_, got, _ := strings.Cut(out.String(), "load before it 0.0.\n")
 	const want = `
 | uint8 | images/s | × DALI | by CPU | first batch, s | CPU s per 1,000 | memory (RSS) | (PSS) |
 |---|---:|---:|---:|---:|---:|---:|---:|

@@ -202,10 +202,13 @@ type Host struct {
 	Cores    int    `json:"cores"`
 	MemoryGB int    `json:"memory_gb"`
 	Disk     string `json:"disk"`
+	// Load is how many processes ran, or waited to, in the minute before the benchmark
+	// began, as Linux tells it.
+	Load float64 `json:"load"`
 }
 
 func (h Host) String() string {
-	return fmt.Sprintf("%s, %d cores, %d GB, %s, %s; %s, commit %s.", h.CPU, h.Cores, h.MemoryGB, h.Disk, h.System, h.Go, h.Commit)
+	return fmt.Sprintf("%s, %d cores, %d GB, %s, %s; %s, commit %s; load before it %.1f.", h.CPU, h.Cores, h.MemoryGB, h.Disk, h.System, h.Go, h.Commit, h.Load)
 }
 
 // host describes this machine, as far as it tells.
@@ -236,6 +239,10 @@ func host(ctx context.Context, b *bench) Host {
 		}
 	} else if s := say("sysctl", "-n", "machdep.cpu.brand_string"); s != "" {
 		h.CPU = s
+	}
+	if info, err := os.ReadFile("/proc/loadavg"); err == nil {
+		// Where it says something else, the load stays 0, as where there is none.
+		_, _ = fmt.Sscan(string(info), &h.Load)
 	}
 	if info, err := os.ReadFile("/proc/meminfo"); err == nil {
 		var kb int
