@@ -67,7 +67,7 @@ type benchmark struct {
 }
 
 var benchmarks = []benchmark{
-	{"pack", 5, (*bench).pack},
+	{"pack", 3, (*bench).pack},
 	{"scale", 2, (*bench).scale},
 	{"verify", 5, (*bench).verify},
 	{"jpeg", 15, (*bench).jpeg},

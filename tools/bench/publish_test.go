@@ -23,49 +23,48 @@ func frozen(t *testing.T, name string) []byte {
 	return data
 }
 
-// What docs/benchmarks.md shows is what docs/benchmarks/*.json says, and nothing of the
-// machine on which it was measured is in it.
+// What the pages show is what docs/benchmarks/*.json says, and nothing of the machine on
+// which it was measured is in it.
 func TestPublished(t *testing.T) {
 	root, err := repository()
 	if err != nil {
 		t.Fatal(err)
 	}
-	docs := filepath.Join(root, "docs")
-	text, err := os.ReadFile(filepath.Join(docs, "benchmarks.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{}
-	for _, name := range published {
-		data, err := os.ReadFile(filepath.Join(docs, "benchmarks", name+".json"))
+	for _, p := range publications {
+		data, err := os.ReadFile(filepath.Join(root, "docs", "benchmarks", p.name+".json"))
+		there := err == nil
 		if errors.Is(err, fs.ErrNotExist) {
-			data = frozen(t, name) // not yet published: its place is there
+			data = frozen(t, p.name) // not yet published: its places are there
 		} else if err != nil {
 			t.Fatal(err)
-		} else if changed, err := b.tabulate(text, name, data); err != nil || !bytes.Equal(changed, text) {
-			t.Errorf("%s: docs/benchmarks.md does not show what the figures say (%v); make bench-publish", name, err)
 		}
-		if _, err := b.tabulate(text, name, data); err != nil {
-			t.Error(err)
+		for page, show := range p.pages() {
+			text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(page)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if changed, err := show(text, data); err != nil || there && !bytes.Equal(changed, text) {
+				t.Errorf("%s: %s does not show what the figures say (%v); make bench-publish", p.name, page, err)
+			}
 		}
 		for _, word := range []string{root, os.TempDir() + "/", "/home/"} {
 			if strings.Contains(string(data), word) {
-				t.Errorf("%s.json names %s", name, word)
+				t.Errorf("%s.json names %s", p.name, word)
 			}
 		}
 	}
 }
 
-func TestTabulate(t *testing.T) {
-	b := &bench{}
-	begin, end := marks("peers")
+func TestPublicationTable(t *testing.T) {
+	p := publication{name: "peers", plot: "A plot"}
+	begin, end := marks(p.name)
 	text := "# Title\n\n" + begin + "old\n" + end + "\nmore\n"
-	got, err := b.tabulate([]byte(text), "peers", frozen(t, "peers"))
+	got, err := p.table([]byte(text), frozen(t, p.name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"# Title\n\n" + begin + "\n### Training batches\n", "| DALI 2.4.0, CPU | 1,200 | 1.00 | 1.00 | 0.60 | 1.65 | 1000 MB | 990 MB |",
+		"# Title\n\n" + begin + "\n![A plot](benchmarks/peers.png)\n\n### Training batches\n", "| DALI 2.4.0, CPU | 1,200 | 1.00 | 1.00 | 0.60 | 1.65 | 1000 MB | 990 MB |",
 		"| **shardread bench, no seek points** | **5,100** | 4.25 | 4.12 |", "| FFCV 1.0.2 | failed |", "- failed: FFCV 1.0.2, float32: ", end + "\nmore\n",
 	} {
 		if !strings.Contains(string(got), want) {
@@ -75,16 +74,16 @@ func TestTabulate(t *testing.T) {
 	if strings.Contains(string(got), "old\n") {
 		t.Error("the old table is still there")
 	}
-	again, err := b.tabulate(got, "peers", frozen(t, "peers"))
+	again, err := p.table(got, frozen(t, p.name))
 	if err != nil || !bytes.Equal(again, got) {
 		t.Errorf("the second time it is another: %v", err)
 	}
 	for _, c := range []struct{ text, data, want string }{
-		{"# Title\n", string(frozen(t, "peers")), "has no line"},
+		{"# Title\n", string(frozen(t, "peers")), "no line \"<!-- peers: "},
 		{begin, string(frozen(t, "peers")), "end of peers"},
 		{text, "{", "peers.json"},
 	} {
-		if _, err := b.tabulate([]byte(c.text), "peers", []byte(c.data)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := p.table([]byte(c.text), []byte(c.data)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: error %v, want %q in it", c.text, err, c.want)
 		}
 	}
@@ -148,7 +147,8 @@ func TestPlots(t *testing.T) {
 
 // The frozen results are what this program reads and writes.
 func TestFrozenResults(t *testing.T) {
-	for _, name := range published {
+	for _, p := range publications {
+		name := p.name
 		var rep report
 		d := json.NewDecoder(bytes.NewReader(frozen(t, name)))
 		d.DisallowUnknownFields()
@@ -159,8 +159,8 @@ func TestFrozenResults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := append(data, '\n'); !bytes.Equal(got, frozen(t, name)) {
-			t.Errorf("%s is written as\n%s", name, got)
+		if data = append(data, '\n'); !bytes.Equal(data, frozen(t, name)) {
+			t.Errorf("%s is written as\n%s", name, data)
 		}
 	}
 }
