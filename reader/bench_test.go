@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -102,6 +103,39 @@ func BenchmarkEpoch(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			benchmark(b, d, Config{Transform: t, BatchSize: 64, Workers: 2})
+		})
+	}
+	b.Run("whole", func(b *testing.B) {
+		benchmark(b, d, Config{Collate: CollateRagged, BatchSize: 64, Workers: 2})
+	})
+	for _, collate := range []Collate{CollateRagged, CollatePad} {
+		b.Run(string(collate), func(b *testing.B) {
+			benchmark(b, d, Config{Collate: collate, BatchSize: 64, Workers: 2, Transform: transform.List{transform.Resize{Size: transform.Size{256}, MaxSize: 512}}})
+		})
+	}
+}
+
+// Single photographs, and batches of them, by their numbers.
+func BenchmarkReadPhotographs(b *testing.B) {
+	r := newReader(b, photographs(b, "tar"), Config{Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{224}}}})
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{1, 256} {
+		samples := make([]int64, n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			decode := r.Stats().Stages
+			for b.Loop() {
+				for i := range samples {
+					samples[i] = random.Int64N(r.split.Samples)
+				}
+				batch, err := r.Read(b.Context(), samples, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				batch.Release()
+			}
+			now := r.Stats().Stages
+			busy := now.Decode.Busy + now.Transform.Busy - decode.Decode.Busy - decode.Transform.Busy
+			b.ReportMetric(float64(busy.Microseconds())/float64(now.Decode.Items-decode.Decode.Items), "decode-µs/sample")
 		})
 	}
 }

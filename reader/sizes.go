@@ -342,27 +342,38 @@ func (j *job) spread(m *maker, dst []byte, to dims, src []byte, from, has dims) 
 	}
 	row := pixel * int64(has.width)
 	step, pitch := pixel*int64(to.width), pixel*int64(from.width)
-	one := func(plane, y int) {
-		line := dst[(int64(plane)*int64(to.height)+int64(y))*step:][:step]
-		if y < int(has.height) {
-			at := (int64(plane)*int64(from.height) + int64(y)) * pitch
-			line = line[copy(line, src[at:at+row]):]
-		}
-		fill(line, m.fill)
+	line := func(plane, y int64) {
+		at := (plane*int64(from.height) + y) * pitch
+		line := dst[(plane*int64(to.height)+y)*step:][:step]
+		m.blank(line[copy(line, src[at:at+row]):])
+	}
+	below := func(plane int64) {
+		m.blank(dst[(plane*int64(to.height)+int64(has.height))*step : (plane+1)*int64(to.height)*step])
 	}
 	if to.width > from.width || to.height > from.height {
-		for plane := planes - 1; plane >= 0; plane-- {
-			for y := int(to.height) - 1; y >= 0; y-- {
-				one(plane, y)
+		for plane := int64(planes) - 1; plane >= 0; plane-- {
+			below(plane)
+			for y := int64(has.height) - 1; y >= 0; y-- {
+				line(plane, y)
 			}
 		}
 		return
 	}
-	for plane := range planes {
-		for y := range int(to.height) {
-			one(plane, y)
+	for plane := range int64(planes) {
+		for y := range int64(has.height) {
+			line(plane, y)
 		}
+		below(plane)
 	}
+}
+
+// blank fills memory with the maker's element.
+func (m *maker) blank(data []byte) {
+	if m.Fill == 0 {
+		clear(data)
+		return
+	}
+	fill(data, m.fill)
 }
 
 // gatherPadded moves the pictures of a tensor together, as large as the largest that is
