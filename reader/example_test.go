@@ -347,6 +347,31 @@ func ExampleConfig_ragged() {
 	// [42 42 3]
 }
 
+// Samples by their numbers, for a data set in the style of a map.
+func ExampleReader_Read() {
+	dir, remove := packed()
+	defer remove()
+	ctx := context.Background()
+	data, err := reader.Open(ctx, dir, reader.Config{
+		Ends:      reader.EndsExact,
+		Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{32}}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer data.Close()
+	batch, err := data.Read(ctx, []int64{7, 0, 7}, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer batch.Release()
+	fmt.Println(batch.Images().Shape, batch.Labels(), batch.Keys())
+	// Output:
+	// [3 3 32 32] [2 0 2] [class-002/img_000007 class-000/img_000000 class-002/img_000007]
+}
+
 // Shards that nobody has indexed, as webdataset has them.
 func ExampleOpenStream() {
 	dir, remove := packed()

@@ -129,6 +129,9 @@ func TestImagesOfTheirOwnSizes(t *testing.T) {
 		"one size":   crop,
 	} {
 		for k, dtype := range []DType{DTypeUint8, DTypeFloat32, DTypeFloat16} {
+			if name != "short side" && k != len(name)%3 {
+				continue // one type is enough
+			}
 			for _, collate := range []Collate{CollateRagged, CollatePad} {
 				c := Config{BatchSize: 7, Seed: 5, Ends: EndsExact, Transform: list, Collate: collate, DType: dtype, Workers: 1 + k}
 				if k == 1 {
@@ -487,9 +490,11 @@ func TestOwnSizesDamaged(t *testing.T) {
 // One large image among small ones does not make a pass take more than its budget.
 func TestOwnSizesMemoryBound(t *testing.T) {
 	large := pngOf(image.NewGray(image.Rect(0, 0, 900, 700)))
-	d := small(t, datasettest.Options{Shards: 8, Samples: 50, Make: func(n, c int) datasettest.Made {
-		m := scene(n, c)
-		m.Fields = m.Fields[1:2]
+	little := pngOf(image.NewGray(image.Rect(0, 0, 50, 40)))
+	d := small(t, datasettest.Options{Shards: 8, Samples: 50, Make: func(n, _ int) datasettest.Made {
+		m := datasettest.Made{Label: -1}
+		m.Key = fmt.Sprint("k", n)
+		m.Fields = []sample.Field{{Name: "png", Data: little}}
 		if n%97 == 3 {
 			m.Fields[0].Data = large
 		}
