@@ -28,6 +28,9 @@ BENCHFLAGS = $(if $(ROUNDS),-rounds $(ROUNDS)) -photos '$(PHOTOS)'
 PLATFORMS := linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
 GOLANGCI_LINT := v2.15.0
+# The GPU's kernels are compiled by one version of clang: others make other code.
+KERNEL_CLANG := clang-19
+KERNEL_FLAGS := --target=nvptx64-nvidia-cuda -march=sm_75 -O3 -ffp-contract=off -ffreestanding -fno-verbose-asm -fno-ident -Wall -Wextra -Werror -S
 LINT := .cache/tools/golangci-lint-$(GOLANGCI_LINT)
 # The S3 server of the tests.
 VERSITYGW := v1.8.0
@@ -133,6 +136,10 @@ bench-first: build ## from a process's start to the first batch of 10,000 shards
 
 bench-s3: build tools peers-s3 ## shards in a bucket: reading and packing, against s5cmd; with latency
 	$(GO) run ./tools/bench $(BENCHFLAGS) s3
+
+.PHONY: kernels
+kernels: ## compile the GPU's kernels: gpu/kernels/kernels.ptx
+	$(KERNEL_CLANG) $(KERNEL_FLAGS) -o gpu/kernels/kernels.ptx gpu/kernels/kernels.c
 
 .PHONY: test-gpu
 test-gpu: ## the tests of gpu on this machine's NVIDIA card, which must be there

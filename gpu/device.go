@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 
 	"shardify/gpu/internal/cuda"
@@ -19,6 +20,7 @@ type Stream = cuda.Stream
 // JAX or CuPy in the same process, and theirs here.
 type Device struct {
 	context *cuda.Context
+	kernels kernels
 }
 
 // Open opens a GPU by its number, from 0, among those that CUDA_VISIBLE_DEVICES lets be
@@ -44,7 +46,7 @@ func open(d *cuda.Driver, ordinal int) (*Device, error) {
 }
 
 // Close lets the GPU go. Passes of Prefetch must have ended, and their batches be released.
-func (d *Device) Close() error { return d.context.Close() }
+func (d *Device) Close() error { return errors.Join(d.kernels.unload(), d.context.Close()) }
 
 // Name is the GPU's, with its number.
 func (d *Device) Name() string {

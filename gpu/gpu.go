@@ -18,6 +18,9 @@
 //		err = b.Release(stream)     // the memory is used again when the stream is past that
 //	}
 //
+// [Device.Normalize] makes on the GPU what a reader would make of its bytes at the end:
+// normalised floats of either layout, blended under MixUp and CutMix.
+//
 // Streams and pointers are CUDA's own, of the primary context, so that they go to and come
 // from any other library of the process that uses CUDA. One process feeds any number of
 // GPUs, each by an Open and a Prefetch.
@@ -32,7 +35,8 @@
 //
 // No part of this package has run on hardware yet. What is claimed is checked without a
 // card: by a simulation of streams and events in every order that CUDA allows, and against
-// a test double of the driver library; docs/gpu.md says what that shows and what not.
+// a test double of the driver library, which runs the kernels' source thread by thread;
+// docs/gpu.md says what that shows and what not.
 package gpu
 
 import "shardify/gpu/internal/cuda"

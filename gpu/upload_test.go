@@ -36,7 +36,7 @@ func device(t testing.TB) *Device {
 		t.Logf("on %s", d.Name())
 		return d
 	}
-	driver, err := cuda.Open(gputest.Cuda(t))
+	driver, err := cuda.Open(gputest.CudaWithKernels(t, "kernels/kernels.c"))
 	if err != nil {
 		t.Fatal(err)
 	}

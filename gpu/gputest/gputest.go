@@ -23,6 +23,12 @@ func Cuda(t testing.TB, flags ...string) string {
 	return build(t, "libcuda.so.1", append([]string{source("fakecuda.c")}, flags...))
 }
 
+// CudaWithKernels builds the same with a C file of kernels, which it runs thread by thread
+// when they are launched.
+func CudaWithKernels(t testing.TB, kernels string) string {
+	return Cuda(t, kernels, "-DFAKE_KERNELS", "-ffp-contract=off", "-lm")
+}
+
 // NVML does the same with libnvidia-ml.so.1, in a folder.
 func NVML(t testing.TB, flags ...string) string {
 	return build(t, "libnvidia-ml.so.1", append([]string{source("fakenvml.c")}, flags...))
