@@ -224,6 +224,7 @@ peers-%:
 
 programs: ## install the system programs that tests use, where apt-get and root allow it
 	@sh tools/peers/programs.sh
+	@sh tools/peers/programs.sh $(KERNEL_CLANG):$(KERNEL_CLANG)
 
 clean: ## remove what was made, but for .venv and the linter
 	rm -rf bin demo dist .cache/bench

@@ -40,7 +40,7 @@ if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
 	[ -n "$lacking" ] || exit 0
 fi
 
-echo "*** MISSING, and needed by $([ $# -gt 0 ] && echo benchmarks || echo 'tests (cc: by the race detector)'):" >&2
+echo "*** MISSING, and needed by $([ $# -gt 0 ] && echo 'benchmarks or single tests' || echo 'tests (cc: by the race detector)'):" >&2
 for entry in $lacking; do
 	echo "***   ${entry%%:*} (Debian: apt-get install ${entry#*:})" >&2
 done
