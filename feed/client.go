@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"shardify/index"
 	"shardify/reader"
@@ -47,12 +48,23 @@ type Client struct {
 
 // call is a request that waits for its reply.
 type call struct {
-	// ok gets what is in the reply, before the next frame is read; it may be nil.
-	ok func(data json.RawMessage) error
+	// ok gets what is in the reply, and the payload that came with it, before the next
+	// frame is read; it may be nil.
+	ok func(data json.RawMessage, payload []byte) error
+	// undo undoes what ok did where nobody waits any more; it may be nil.
+	undo func()
+	// fate says who was first: the reply, or a caller who gave up.
+	fate atomic.Int32
 	// err is there when done is closed.
 	err  error
 	done chan struct{}
 }
+
+// What a call has come to.
+const (
+	callAnswered = 1
+	callLeft     = 2
+)
 
 // Dial connects to a server: network is "unix" or "tcp". The context is for that alone.
 func Dial(ctx context.Context, network, address string, c DialConfig) (*Client, error) {
@@ -117,13 +129,16 @@ func (c *Client) Close() error {
 }
 
 // decode is what puts the ok of a reply into v.
-func (c *Client) decode(v any) func(json.RawMessage) error {
-	return func(data json.RawMessage) error { return json.Unmarshal(data, v) }
+func (c *Client) decode(v any) func(json.RawMessage, []byte) error {
+	return func(data json.RawMessage, _ []byte) error { return json.Unmarshal(data, v) }
 }
 
 // call sends a request and waits for the reply.
-func (c *Client) call(ctx context.Context, q *request, ok func(json.RawMessage) error) error {
-	x := &call{ok: ok, done: make(chan struct{})}
+func (c *Client) call(ctx context.Context, q *request, ok func(data json.RawMessage, payload []byte) error) error {
+	return c.do(ctx, q, &call{ok: ok, done: make(chan struct{})})
+}
+
+func (c *Client) do(ctx context.Context, q *request, x *call) error {
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
@@ -149,7 +164,11 @@ func (c *Client) call(ctx context.Context, q *request, ok func(json.RawMessage) 
 	case <-x.done:
 		return x.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		if x.fate.CompareAndSwap(0, callLeft) {
+			return context.Cause(ctx)
+		}
+		<-x.done
+		return x.err
 	}
 }
 
@@ -218,12 +237,19 @@ func (c *Client) frame(r *bufio.Reader, files *fileQueue) error {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return errorf(CodeProtocol, "the server sent what is no message: %v", err)
 	}
-	if payload != 0 && m.Event != "batch" {
-		return errorf(CodeProtocol, "the server sent %d bytes with %q", payload, m.Event)
+	var bytes []byte
+	if payload != 0 {
+		if !c.server.Inline || m.ID == nil && m.Event != "batch" {
+			return errorf(CodeProtocol, "the server sent %d bytes with %q", payload, shorten(m.Event))
+		}
+		bytes = c.buffer(payload)
+		if _, err := io.ReadFull(r, bytes); err != nil {
+			return err
+		}
 	}
 	switch {
 	case m.ID != nil:
-		return c.reply(&m)
+		return c.reply(&m, bytes)
 	case m.Event == "slab":
 		f := files.next()
 		if f == nil {
@@ -246,7 +272,7 @@ func (c *Client) frame(r *bufio.Reader, files *fileQueue) error {
 		}
 		s.drop()
 	case m.Event == "batch":
-		return c.batch(data, payload, r)
+		return c.batch(data, bytes)
 	case m.Event == "held":
 		if p := c.pass(m.Pass); p != nil {
 			p.put(clientEvent{held: true})
@@ -273,7 +299,7 @@ func (c *Client) pass(number int64) *clientPass {
 	return c.passes[number]
 }
 
-func (c *Client) reply(m *serverMessage) error {
+func (c *Client) reply(m *serverMessage, payload []byte) error {
 	c.mu.Lock()
 	x := c.waiting[*m.ID]
 	delete(c.waiting, *m.ID)
@@ -285,44 +311,53 @@ func (c *Client) reply(m *serverMessage) error {
 	case m.Error != nil:
 		x.err = m.Error
 	case x.ok != nil:
-		x.err = x.ok(m.OK)
+		x.err = x.ok(m.OK, payload)
+	}
+	if !x.fate.CompareAndSwap(0, callAnswered) && x.err == nil && x.undo != nil {
+		x.undo()
 	}
 	close(x.done)
 	return nil
 }
 
-// batch takes a batch.
-func (c *Client) batch(data []byte, payload int64, r *bufio.Reader) error {
-	b := new(Batch)
-	if err := json.Unmarshal(data, &b.event); err != nil {
-		return errorf(CodeProtocol, "the server sent a batch that is none: %v", err)
-	}
-	e := &b.event
-	c.mu.Lock()
-	p, s := c.passes[e.Pass], c.slabs[e.Slab]
-	c.mu.Unlock()
-	if c.server.Inline {
-		b.memory = c.buffer(payload)
-		if _, err := io.ReadFull(r, b.memory); err != nil {
-			return err
-		}
-	} else {
-		if s == nil {
-			return errorf(CodeProtocol, "the server sent a batch in slab %d, which is not there", e.Slab)
-		}
-		b.memory, b.slab = s.data, s
-		s.use()
-	}
-	b.client = c
-	if err := b.check(); err != nil {
+// batch takes a batch of a pass.
+func (c *Client) batch(data, payload []byte) error {
+	b, err := c.newBatch(data, payload)
+	if err != nil {
 		return err
 	}
+	p := c.pass(b.event.Pass)
 	if p == nil { // nobody wants it any more
 		b.release()
 		return nil
 	}
 	p.put(clientEvent{batch: b})
 	return nil
+}
+
+// newBatch makes a batch of what the server says of it.
+func (c *Client) newBatch(data, payload []byte) (*Batch, error) {
+	b := &Batch{client: c, memory: payload}
+	if err := json.Unmarshal(data, &b.event); err != nil {
+		return nil, errorf(CodeProtocol, "the server sent a batch that is none: %v", err)
+	}
+	if !c.server.Inline {
+		c.mu.Lock()
+		b.slab = c.slabs[b.event.Slab]
+		c.mu.Unlock()
+		if b.slab == nil {
+			return nil, errorf(CodeProtocol, "the server sent a batch in slab %d, which is not there", b.event.Slab)
+		}
+		b.memory = b.slab.data
+		b.slab.use()
+	}
+	if err := b.check(); err != nil {
+		if b.slab != nil {
+			b.slab.drop()
+		}
+		return nil, err
+	}
+	return b, nil
 }
 
 // maxBuffers is how many buffers are kept for batches to come.

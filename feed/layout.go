@@ -29,11 +29,13 @@ type part struct {
 // layOut lays a batch out in memory, of which the first used bytes are the batch's own.
 // Without memory all of it is to be put somewhere.
 func layOut(b *reader.Batch, memory []byte, used int) *layout {
-	state := b.State()
 	l := &layout{end: int64(used), event: batchEvent{
-		Event: "batch", Number: b.Number(), Epoch: b.Epoch(), Bucket: b.Bucket(), Len: b.Len(), State: &state,
-		FieldsAt: map[string]int64{}, Bad: []*Sample{},
+		Event: "batch", Number: b.Number(), Epoch: b.Epoch(), Bucket: b.Bucket(), Len: b.Len(),
+		Tensors: []tensorInfo{}, FieldsAt: map[string]int64{}, Bad: []*Sample{},
 	}}
+	if state := b.State(); state.Version != 0 { // one of a read has none
+		l.event.State = &state
+	}
 	for _, t := range b.Tensors() {
 		at, there := placeIn(memory, t.Data)
 		if !there {

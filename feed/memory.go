@@ -29,6 +29,8 @@ type loan struct {
 	trim func()
 
 	passes int
+	// closed: the reader is, or is about to be.
+	closed bool
 	// spare: the memory of a pass lies there for the next one.
 	spare bool
 	// left are bytes of batches that are held of passes that have ended.
@@ -47,7 +49,10 @@ func (l *loan) bytes() int64 {
 func (m *memory) start(l *loan) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l.spare {
+	switch {
+	case l.closed:
+		return errorf(CodeNotFound, "the reader of %s is closed", l.data)
+	case l.spare:
 		l.spare = false
 		l.passes++
 		return nil
@@ -89,12 +94,14 @@ func (m *memory) end(l *loan, held int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l.passes--
-	if l.spare {
+	if l.spare || l.closed {
 		m.used -= l.each
+	} else {
+		l.spare = true
 	}
-	l.spare = true
 	l.left += held
 	m.used += held
+	m.forget(l)
 }
 
 // back takes back what was held of a pass that had ended.
@@ -106,10 +113,11 @@ func (m *memory) back(l *loan, n int64) {
 	m.forget(l)
 }
 
-// close takes back what lies between epochs, of a reader whose passes have ended.
+// close takes back what lies between epochs, and lends no more to this reader.
 func (m *memory) close(l *loan) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	l.closed = true
 	if l.spare {
 		l.spare = false
 		m.used -= l.each

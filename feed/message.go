@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 
 	"shardify/reader"
@@ -170,6 +171,13 @@ type (
 	}
 	stateOK struct {
 		State reader.State `json:"state"`
+	}
+	readOK struct {
+		Batch *batchEvent `json:"batch"`
+		// The payload, as a message has it.
+		size    int64
+		payload func(w io.Writer) error
+		sent    func()
 	}
 	planOK struct {
 		Samples [][]int64 `json:"samples"`

@@ -24,6 +24,7 @@ type pass struct {
 	mu   sync.Mutex
 	back chan struct{} // something was released
 	held map[int64]lent
+	next int64 // the number of the next batch of reads
 	used int64
 	// released counts what was.
 	released int64
@@ -137,6 +138,18 @@ func (p *pass) tellHeld() (released int64) {
 	defer p.mu.Unlock()
 	p.session.out.put(message{text: text(heldEvent{Event: "held", Pass: p.number, Batches: len(p.held), Bytes: p.used, Released: p.released})})
 	return p.released
+}
+
+// passKey is that of a *pass in its context.
+type passKey struct{}
+
+// starved tells the client that it holds all that a pass has, or all that reads may.
+func (s *session) starved(ctx context.Context) {
+	p, ok := ctx.Value(passKey{}).(*pass)
+	if !ok {
+		p = s.reads
+	}
+	p.tellHeld()
 }
 
 // release takes batches back. The error is the client's.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"shardify/reader"
@@ -54,15 +55,26 @@ func (p *clientPass) notify() {
 	}
 }
 
-// next waits for what happens next.
-func (p *clientPass) next(ctx context.Context) (clientEvent, error) {
+// stalled is how often next looks for lost batches, when the credit is used up.
+const stalled = 2 * time.Second
+
+// next waits for what happens next; full: the credit is used up.
+func (p *clientPass) next(ctx context.Context, full bool) (clientEvent, error) {
+	var tick <-chan time.Time
+	if full {
+		ticker := time.NewTicker(stalled)
+		defer ticker.Stop()
+		tick = ticker.C
+		runtime.GC() // finds batches that were dropped
+	}
 	for {
 		p.mu.Lock()
 		lost := p.lost
 		var e clientEvent
 		some := len(p.queue) > 0
 		if some {
-			e, p.queue = p.queue[0], p.queue[1:]
+			e, p.queue[0] = p.queue[0], clientEvent{} // the batch is the caller's alone
+			p.queue = p.queue[1:]
 		}
 		p.mu.Unlock()
 		switch {
@@ -73,6 +85,8 @@ func (p *clientPass) next(ctx context.Context) (clientEvent, error) {
 		}
 		select {
 		case <-p.wake:
+		case <-tick:
+			runtime.GC()
 		case <-ctx.Done():
 			return e, context.Cause(ctx)
 		}
@@ -106,7 +120,7 @@ func (r *Reader) begin(ctx context.Context, q request) iter.Seq2[*Batch, error] 
 		q := q
 		q.Op, q.Reader, q.Credit = "start", r.opened.Reader, r.credit
 		p := &clientPass{client: r.client, wake: make(chan struct{}, 1)}
-		begun := func(data json.RawMessage) error {
+		begun := func(data json.RawMessage, _ []byte) error {
 			var ok startOK
 			if err := json.Unmarshal(data, &ok); err != nil {
 				return err
@@ -125,8 +139,10 @@ func (r *Reader) begin(ctx context.Context, q request) iter.Seq2[*Batch, error] 
 			return
 		}
 		defer p.end()
+		full := false
 		for {
-			e, err := p.next(ctx)
+			e, err := p.next(ctx, full)
+			full = e.held
 			switch {
 			case err != nil:
 			case e.err != nil:
@@ -134,7 +150,6 @@ func (r *Reader) begin(ctx context.Context, q request) iter.Seq2[*Batch, error] 
 			case e.end:
 				return
 			case e.held:
-				runtime.GC() // finds batches that were dropped
 				continue
 			}
 			if err != nil {
@@ -183,6 +198,26 @@ func (b *Batch) give(p *clientPass) *Batch {
 	number := b.event.Number
 	b.lost = runtime.AddCleanup(b, func(p *clientPass) { p.lose(number) }, p)
 	return b
+}
+
+// Read makes a batch of samples by their numbers, as reader.Reader.Read does.
+func (r *Reader) Read(ctx context.Context, samples []int64, epoch int) (*Batch, error) {
+	var b *Batch
+	x := &call{done: make(chan struct{}), undo: func() { b.release() }}
+	x.ok = func(data json.RawMessage, payload []byte) error {
+		var ok struct {
+			Batch json.RawMessage `json:"batch"`
+		}
+		err := json.Unmarshal(data, &ok)
+		if err == nil {
+			b, err = r.client.newBatch(ok.Batch, payload)
+		}
+		return err
+	}
+	if err := r.client.do(ctx, &request{Op: "read", Reader: r.opened.Reader, Samples: samples, Epoch: &epoch}, x); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // check says whether all that the batch has lies in its memory.

@@ -107,9 +107,13 @@ func (s *Server) ServeConn(conn net.Conn) {
 		server: s, conn: conn, out: newOutbox(),
 		under: map[int64]bool{}, readers: map[int64]*opened{}, passes: map[int64]*pass{},
 	}
-	if _, unix := conn.(*net.UnixConn); unix && canShare {
+	_, unix := conn.(*net.UnixConn)
+	if unix && canShare {
 		x.slabs = newSlabs(x.out)
+		x.slabs.starved = x.starved
 	}
+	x.remote = !unix
+	x.reads = &pass{session: x, back: make(chan struct{}, 1), held: map[int64]lent{}}
 	x.ctx, x.cancel = context.WithCancelCause(s.ctx)
 	s.mu.Lock()
 	s.sessions[x] = struct{}{}
@@ -212,8 +216,14 @@ func (s *Server) openStream(x *session, q *request, c reader.Config) (*opened, e
 
 // closeReader closes a reader whose passes have ended.
 func (s *Server) closeReader(o *opened) error {
-	err := o.source.Close()
 	s.memory.close(o.loan)
+	err := o.source.Close()
+	o.mu.Lock()
+	if o.reads {
+		o.reads = false
+		s.memory.end(o.loan, 0)
+	}
+	o.mu.Unlock()
 	if o.base != nil {
 		s.leave(o.base)
 	}

@@ -43,6 +43,10 @@ type opened struct {
 	// base is what it shares with others; nil for a stream.
 	base *base
 	loan *loan
+
+	mu sync.Mutex
+	// reads: memory is lent for reads.
+	reads bool
 }
 
 // credit is what a pass may lend, of so many bytes that the client wants; 0 is as much as
@@ -74,6 +78,8 @@ type session struct {
 	cancel context.CancelCauseFunc
 	out    *outbox
 	slabs  *slabs
+	// remote: the client may be on another host, and must know the token.
+	remote bool
 	// name is the client's, for people.
 	name string
 
@@ -82,7 +88,9 @@ type session struct {
 	readers map[int64]*opened
 	passes  map[int64]*pass
 	numbers int64 // of readers and passes, so far
-	wg      sync.WaitGroup
+	// reads has the batches of read, as pass 0.
+	reads *pass
+	wg    sync.WaitGroup
 }
 
 const (
@@ -134,6 +142,7 @@ func (s *session) serve() {
 		p.stop()
 		p.drop()
 	}
+	s.reads.drop()
 	for _, r := range readers {
 		// Who would want to know has gone.
 		_ = s.server.closeReader(r)
@@ -254,20 +263,28 @@ func (s *session) reply(id int64, ok any, err error) {
 	if err != nil {
 		r.OK, r.Error = nil, wireError(err)
 	}
-	data := text(r)
-	if len(data) > maxText {
-		data = text(reply{ID: id, Error: errorf(CodeInternal, "the reply has %d bytes, where %d may go", len(data), maxText)})
+	m := message{text: text(r)}
+	if len(m.text) > maxText {
+		m.text = text(reply{ID: id, Error: errorf(CodeInternal, "the reply has %d bytes, where %d may go", len(m.text), maxText)})
 	}
-	s.out.put(message{text: data, sent: func() {
+	one, hasBatch := ok.(readOK)
+	if hasBatch && err == nil {
+		m.size, m.payload = one.size, one.payload
+	}
+	m.sent = func() {
+		if one.sent != nil {
+			one.sent()
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.under, id)
-	}})
+	}
+	s.out.put(m)
 }
 
 // hello checks who the client is.
 func (s *session) hello(q *request) error {
-	if want := s.server.config.Token; want != "" {
+	if want := s.server.config.Token; want != "" && s.remote {
 		got, have := sha256.Sum256([]byte(q.Token)), sha256.Sum256([]byte(want))
 		if subtle.ConstantTimeCompare(got[:], have[:]) != 1 {
 			return errorf(CodeToken, "the token is not the one of this server")
@@ -289,6 +306,8 @@ func (s *session) do(q *request) (ok any, then func(), err error) {
 		ok, err = s.open(q)
 	case "start":
 		return s.start(q)
+	case "read":
+		ok, err = s.readSamples(q)
 	case "state":
 		ok, err = s.state(q)
 	case "plan":
@@ -417,6 +436,9 @@ func (s *session) forget(p *pass) {
 func (s *session) pass(number int64) (*pass, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if number == 0 {
+		return s.reads, nil
+	}
 	p := s.passes[number]
 	if p == nil && (number < 1 || number > s.numbers || s.readers[number] != nil) {
 		return nil, errorf(CodeNotFound, "there is no pass %d", number)
@@ -449,6 +471,9 @@ func (s *session) stop(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p == s.reads {
+		return nil, errorf(CodeNotFound, "there is no pass 0 that could be stopped")
+	}
 	if p != nil {
 		p.stop()
 	}
@@ -477,6 +502,57 @@ func (s *session) close(q *request) (any, error) {
 		p.stop()
 	}
 	return emptyOK{}, s.server.closeReader(o)
+}
+
+// readSamples makes a batch of any samples.
+func (s *session) readSamples(q *request) (any, error) {
+	o, err := s.indexed(q)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.lendReads(o); err != nil {
+		return nil, err
+	}
+	epoch := 0
+	if q.Epoch != nil {
+		epoch = *q.Epoch
+	}
+	b, err := o.indexed.Read(s.ctx, q.Samples, epoch)
+	if err != nil {
+		return nil, err
+	}
+	l, one, payload, err := s.prepare(b)
+	if err != nil {
+		b.Release()
+		return nil, err
+	}
+	p := s.reads
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.event.Event, l.event.Number, l.event.Bytes = "", p.next, one.bytes
+	p.next++
+	ok := readOK{Batch: &l.event}
+	if payload != nil {
+		ok.size, ok.payload, ok.sent = one.bytes, payload, one.release
+		one.release = func() {}
+	}
+	p.held[l.event.Number] = one
+	p.used += one.bytes
+	return ok, nil
+}
+
+// lendReads lends a reader what all its reads together may hold, until it is closed.
+func (s *session) lendReads(o *opened) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reads {
+		return nil
+	}
+	if err := s.server.memory.start(o.loan); err != nil {
+		return err
+	}
+	o.reads = true
+	return nil
 }
 
 func (s *session) state(q *request) (any, error) {

@@ -26,8 +26,11 @@ func (s *slab) closeFile() {
 // slabs are those of a client: reader.Slabs.
 type slabs struct {
 	out *outbox
-	mu  sync.Mutex
-	by  map[*byte]*slab
+	// starved tells the client that it holds all that a pass has.
+	starved func(ctx context.Context)
+
+	mu sync.Mutex
+	by map[*byte]*slab
 	// next is the next one's number.
 	next int64
 }
@@ -82,12 +85,5 @@ func (s *slabs) lend(b []byte) *slab {
 	return x
 }
 
-// passKey is that of a *pass in its context.
-type passKey struct{}
-
-// Starved tells the client that it holds all that its pass has.
-func (s *slabs) Starved(ctx context.Context) {
-	if p, ok := ctx.Value(passKey{}).(*pass); ok {
-		p.tellHeld()
-	}
-}
+// Starved tells the client.
+func (s *slabs) Starved(ctx context.Context) { s.starved(ctx) }

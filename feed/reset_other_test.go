@@ -1,0 +1,5 @@
+//go:build !unix
+
+package feed
+
+func isReset(error) bool { return false }
