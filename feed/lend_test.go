@@ -130,24 +130,24 @@ func TestMemory(t *testing.T) {
 	dir := data(t)
 	s := serve(t, Config{Memory: 64 << 20})
 	config := reader.Config{BatchSize: 4, Transform: crop, Memory: 24 << 20, Workers: 2}
-	begin := func(r *Reader) (*Batch, error, func()) {
-		next, stop := pull(r, t.Context())
+	begin := func(r *Reader) (*Batch, func(), error) {
+		next, stop := pull(t.Context(), r)
 		b, err := next()
-		return b, err, stop
+		return b, stop, err
 	}
 	one, two, three := open(t, attach(t, s, "unix"), dir, config), open(t, attach(t, s, "unix"), dir, config), open(t, attach(t, s, "tcp"), dir, config)
 	for _, r := range []*Reader{one, two, three} {
 		r.SetCredit(1) // so that the passes do not end by themselves
 	}
-	b1, err, stop1 := begin(one)
+	b1, stop1, err := begin(one)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b2, err, stop2 := begin(two)
+	b2, stop2, err := begin(two)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err, stop3 := begin(three)
+	_, stop3, err := begin(three)
 	var e *Error
 	if !errors.As(err, &e) || e.Code != CodeMemory || !strings.Contains(e.Message, "test has 25 MB for 1 passes of "+dir) || !strings.Contains(e.Message, "only 17 MB are left") {
 		t.Errorf("the third pass: %v", err)
@@ -155,7 +155,7 @@ func TestMemory(t *testing.T) {
 	stop3()
 	b1.Release()
 	stop1()
-	b3, err, stop3 := begin(three)
+	b3, stop3, err := begin(three)
 	if err != nil {
 		t.Errorf("after the first pass has ended: %v", err)
 	} else {
@@ -176,7 +176,7 @@ func TestMemory(t *testing.T) {
 }
 
 // pull returns a function that returns the next batch of an epoch.
-func pull(r *Reader, ctx context.Context) (next func() (*Batch, error), stop func()) {
+func pull(ctx context.Context, r *Reader) (next func() (*Batch, error), stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	type result struct {
 		b   *Batch

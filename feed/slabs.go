@@ -10,11 +10,12 @@ import (
 
 // slab is memory that a client shares.
 type slab struct {
-	number int64
-	data   []byte
+	data []byte
 	// file is what the client maps, until it has been sent.
 	file *os.File
-	sent bool
+	// sent: the client has it, by its number.
+	sent   bool
+	number int64
 }
 
 // closeFile closes it; what is mapped stays.
@@ -45,8 +46,7 @@ func (s *slabs) Alloc(n int64) ([]byte, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by[unsafe.SliceData(data)] = &slab{number: s.next, data: data, file: f}
-	s.next++
+	s.by[unsafe.SliceData(data)] = &slab{data: data, file: f}
 	return data, nil
 }
 
@@ -73,13 +73,14 @@ func (s *slabs) Free(b []byte) {
 // lend returns the slab that memory is, telling the client of one that it does not know.
 func (s *slabs) lend(b []byte) *slab {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	x := s.by[unsafe.SliceData(b)]
-	s.mu.Unlock()
 	if x == nil {
 		panic("feed: a batch lies in no slab")
 	}
 	if !x.sent {
-		x.sent = true // its batch's goroutine is the only one that has it
+		x.sent, x.number = true, s.next
+		s.next++
 		s.out.put(message{text: text(slabEvent{Event: "slab", Slab: x.number, Bytes: int64(len(x.data))}), fresh: x})
 	}
 	return x

@@ -28,6 +28,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if address, dir, ok := strings.Cut(os.Getenv(holderEnv), "\n"); ok {
+		if err := hold(address, dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	testscript.Main(m, map[string]func(){"shardread": main})
 }
 

@@ -1,0 +1,289 @@
+package feed
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"shardify/reader"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+// greeted is a raw client that has said hello.
+func greeted(t testing.TB, s *Server, network string) *raw {
+	t.Helper()
+	x := talk(t, s, network)
+	x.ask(&request{Op: "hello", Protocol: Protocol, Client: "raw", Token: s.config.Token}, nil)
+	return x
+}
+
+// What is no request ends the connection with an event that says why, and harms nobody
+// else.
+func TestHostile(t *testing.T) {
+	dir := data(t)
+	s := serve(t, Config{})
+	other := open(t, attach(t, s, "unix"), dir, reader.Config{BatchSize: 8, Transform: crop})
+	long := strings.Repeat("x", 70_000)
+	frame := func(text string) string { return string(appendHead(nil, len(text), 0)) + text }
+	for _, c := range []struct {
+		hello       bool
+		bytes, want string
+	}{
+		{false, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "not 0"},
+		{false, string(appendHead(nil, 1<<30, 0)), "a message of 1073741824 bytes, where 2 to 65536 may come"},
+		{false, frame(`{"id":1,"op":"hello","client":"` + long + `"}`), "65536 may come"},
+		{false, frame(`{"id":1,"op":"open","data":"/"}`), `the first request is "open"`},
+		{false, frame(`{"op":"hello","protocol":1}`), "hello to be said first"},
+		{false, frame(`{"id":1,"op":"hello","protocol":2,"client":"c 9"}`), "speaks version 2 of the protocol"},
+		{true, string(appendHead(nil, 1<<27, 0)), "a message of 134217728 bytes"},
+		{true, string(appendHead(nil, 2, 9)) + "{}", "with a payload of 9 bytes"},
+		{true, frame(`[]`), "no request"},
+		{true, frame(`{"id":7,"op":"start","raeder":1}`), `unknown field "raeder"`},
+		{true, frame(`{"id":"7","op":"start"}`), "no request"},
+		{true, frame(`{"id":7,"op":"start"}{}`), "more than a request"},
+		{true, frame(`{"op":"start"}`), "has no id"},
+		{true, frame(`{"op":"release","pass":1,"batches":[0]}`), "there is no pass 1"},
+		{true, frame(`{"op":"release","pass":0,"batches":[3]}`), "batch 3 of pass 0 is not held"},
+		{true, "\x05\x00", "ends within its head"},
+	} {
+		for _, network := range []string{"unix", "tcp"} {
+			x := talk(t, s, network)
+			if c.hello {
+				x.ask(&request{Op: "hello", Protocol: Protocol, Client: "raw"}, nil)
+			}
+			if _, err := x.conn.Write([]byte(c.bytes)); err != nil {
+				t.Fatal(err)
+			}
+			if len(c.bytes) < headBytes { // no more comes
+				if err := x.conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var last map[string]any
+			for m := x.frame(); m != nil; m = x.frame() {
+				last = m
+			}
+			said, _ := json.Marshal(last)
+			if last["event"] != "error" || !strings.Contains(string(said), strings.ReplaceAll(c.want, `"`, `\"`)) {
+				t.Errorf("%.60q: %s, want %q", c.bytes, said, c.want)
+			}
+		}
+	}
+	if n := len(all(t, other.Epoch(t.Context(), 0))); int64(n) != other.Len() {
+		t.Errorf("another client gets %d batches, want %d", n, other.Len())
+	}
+}
+
+// Whoever does not know the token gets nothing, over TCP; the Unix socket is its user's.
+func TestToken(t *testing.T) {
+	s := serve(t, Config{Token: "0123456789abcdef"})
+	for _, token := range []string{"", "0123456789abcde", "0123456789abcdef0", "x123456789abcdef"} {
+		x := talk(t, s, "tcp")
+		x.send(`{"id":1,"op":"hello","protocol":1,"client":"c","token":"` + token + `"}`)
+		first, second, end := x.frame(), x.frame(), x.frame()
+		said, _ := json.Marshal(first)
+		if first["id"] != 1.0 || !strings.Contains(string(said), `"code":"token"`) || first["ok"] != nil {
+			t.Errorf("token %q: %s", token, said)
+		}
+		if second["event"] != "error" || end != nil {
+			t.Errorf("token %q: %v and %v came behind it", token, second, end)
+		}
+	}
+	attach(t, s, "tcp")
+	x := talk(t, s, "unix")
+	x.ask(&request{Op: "hello", Protocol: Protocol, Client: "raw"}, nil)
+	if _, err := NewServer(Config{Token: "short"}); err == nil || !strings.Contains(err.Error(), "16") {
+		t.Errorf("a short token: %v", err)
+	}
+}
+
+// Requests that are not read, and ids that are taken, are no way to fill the server.
+func TestFlood(t *testing.T) {
+	s := serve(t, Config{})
+	x := greeted(t, s, "unix")
+	var flood bytes.Buffer
+	for i := range 100_000 {
+		text := `{"id":` + strconv.Itoa(i+10) + `,"op":"stats","reader":1}`
+		flood.Write(appendHead(nil, len(text), 0))
+		flood.WriteString(text)
+	}
+	// Nothing is read until it is over.
+	_, err := x.conn.Write(flood.Bytes())
+	if err != nil && !isReset(err) {
+		t.Fatal(err)
+	}
+	if err == nil {
+		t.Error("100,000 requests went, of whose replies none was read")
+	}
+}
+
+// openFiles is how many files the process has open; -1 where that cannot be told.
+func openFiles() int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return -1
+	}
+	return len(list)
+}
+
+// mapped is how many slabs the process has mapped.
+func mapped(t testing.TB) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return 0
+	}
+	return bytes.Count(maps, []byte("memfd:shardread"))
+}
+
+// Clients that come and go, in whatever way, leave no file, memory or goroutine.
+func TestCycles(t *testing.T) {
+	dir := data(t)
+	s := serve(t, Config{})
+	cycle := func(i int) {
+		there, here := pair(t, []string{"unix", "tcp"}[i/2%2])
+		s.wg.Go(func() { s.ServeConn(there) })
+		c, err := NewClient(t.Context(), here, DialConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Open(t.Context(), dir, reader.Config{BatchSize: 4, Transform: crop})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held *Batch
+		for b, err := range r.Epoch(t.Context(), 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = b
+			break
+		}
+		if i%3 == 0 {
+			held.Release()
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if i%3 != 0 { // after the connection
+			held.Release()
+		}
+	}
+	quiet := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.sessions) == 0
+	}
+	for i := range 12 {
+		cycle(i)
+	}
+	eventually(t, "the clients have gone", quiet)
+	files, routines := openFiles(), runtime.NumGoroutine()
+	n := 200
+	if testing.Short() {
+		n = 30
+	}
+	for i := range n {
+		cycle(i)
+	}
+	eventually(t, "the clients have gone", quiet)
+	eventually(t, "files are closed", func() bool { return openFiles() <= files })
+	eventually(t, "slabs are unmapped", func() bool { return mapped(t) == 0 })
+	eventually(t, "goroutines have ended", func() bool { return runtime.NumGoroutine() <= routines })
+}
+
+// The words of a session, as another language's client has to read and write them.
+func TestTranscript(t *testing.T) {
+	dir := data(t)
+	there, here := pair(t, "unix")
+	s := serve(t, Config{Name: "shardread X"})
+	s.wg.Go(func() { s.ServeConn(there) })
+	if err := here.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	x := &raw{t: t, conn: here}
+	var words strings.Builder
+	hide := strings.NewReplacer(dir, "DATA")
+	pid := regexp.MustCompile(`"pid":\d+`)
+	memory := regexp.MustCompile(`"(memory|credit|workers)":\d+`)
+	sum := regexp.MustCompile(`crc64nvme:[0-9a-f]{16}`)
+	files := new(fileQueue)
+	defer files.close()
+	from := files.reader(here)
+	hear := func(n int) {
+		for range n {
+			data, _, err := readFrame(from, maxText)
+			if err != nil {
+				t.Fatal(err)
+			}
+			line := hide.Replace(string(data))
+			line = pid.ReplaceAllString(line, `"pid":PID`)
+			line = memory.ReplaceAllString(line, `"$1":N`)
+			line = sum.ReplaceAllString(line, "crc64nvme:SUM")
+			words.WriteString("< " + line + "\n")
+		}
+	}
+	say := func(message string) {
+		words.WriteString("> " + hide.Replace(message) + "\n")
+		x.send(message)
+	}
+	say(`{"id":1,"op":"hello","protocol":1,"client":"transcript"}`)
+	hear(1)
+	say(`{"id":2,"op":"open","data":"` + filepath.ToSlash(dir) + `","config":{"batch_size":3,"shuffle":"none","ends":"exact","decode":"none","fields":["cls","seg.png"],"memory":33554432,"workers":2}}`)
+	hear(1)
+	say(`{"id":3,"op":"state","reader":1,"epoch":0,"batch":25}`)
+	hear(1)
+	say(`{"id":4,"op":"plan","reader":1,"epoch":0,"from":25,"to":27}`)
+	hear(1)
+	say(`{"id":5,"op":"start","reader":1,"epoch":0,"credit":1}`)
+	hear(5) // reply, slab, batch; the next one's slab, held
+	say(`{"op":"release","pass":2,"batches":[0]}`)
+	hear(3) // batch; slab, held
+	say(`{"id":6,"op":"read","reader":1,"samples":[2,0],"epoch":0}`)
+	hear(2) // slab, reply
+	say(`{"id":7,"op":"start","reader":9}`)
+	hear(1)
+	say(`{"id":8,"op":"stop","pass":2}`)
+	freed := words.Len()
+	hear(3) // two slabs, in any order, reply
+	tail := strings.SplitAfter(words.String()[freed:], "\n")
+	slices.Sort(tail[:2])
+	head := words.String()[:freed]
+	words.Reset()
+	words.WriteString(head + strings.Join(tail, ""))
+	say(`{"op":"release","pass":0,"batches":[0,0]}`)
+	hear(1)
+	name := filepath.Join("testdata", "session.txt")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(words.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, lines := strings.Split(words.String(), "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(got), len(lines)) {
+		if i >= len(got) || i >= len(lines) || got[i] != lines[i] {
+			t.Fatalf("line %d:\n%s\nwant\n%s", i+1, slices.Concat(got, []string{""})[min(i, len(got))], slices.Concat(lines, []string{""})[min(i, len(lines))])
+		}
+	}
+}
