@@ -82,6 +82,11 @@ test-python: build peers peers-torch ## the Python package: format, lint, types,
 	[ ! -d tests/torch ] || '$(CURDIR)/.cache/peers/torch/bin/python' -m pytest -q tests/torch || status=1; \
 	exit $$status
 
+.PHONY: test-training
+test-training: build peers-torch ## a small network learns as much through shardread as through ImageFolder: minutes
+	cd python && SHARDIFY_PEERS=require SHARDREAD_PROGRAMS='$(CURDIR)/bin' SHARDIFY_TRAINING=1 \
+		'$(CURDIR)/.cache/peers/torch/bin/python' -m pytest -q tests/torch/test_training.py
+
 wheel: ## dist/*.whl: the Python package with both programs inside, for Linux on amd64 and arm64
 	@mkdir -p dist && rm -f dist/shardread-*.whl
 	@for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist ./python || exit 1; done
