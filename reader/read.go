@@ -76,6 +76,9 @@ type calls struct {
 // With Buckets.Sizes all samples of a call must be of one bucket. MixUp and CutMix, which
 // blend the batches of an epoch, are an ErrConfig.
 func (r *Reader) Read(ctx context.Context, samples []int64, epoch int) (*Batch, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	plan, err := r.planFor(samples, epoch)
 	if err != nil {
 		return nil, err

