@@ -21,8 +21,11 @@ PROTOCOL = 1
 
 _HEADER = struct.Struct("<IIQ")
 _MOST_TEXT = 64 << 20
-_MOST_FDS = 16
-_PIECE = 1 << 18
+_PIECE = 1 << 16
+# Room for 16 descriptors; no recvmsg of Linux brings those of more than one message.
+_ANCILLARY = socket.CMSG_SPACE(64) if hasattr(socket, "CMSG_SPACE") else 0
+_FLAGS = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+_LOST = int(getattr(socket, "MSG_CTRUNC", 0))
 
 
 def frame(message: dict[str, Any]) -> bytes:
@@ -67,6 +70,7 @@ class Inbox:
         self._sock = sock
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._unix = not self._tls and sock.family == getattr(socket, "AF_UNIX", None)
+        self._piece = memoryview(bytearray(_PIECE))
         self._buffer = bytearray()
         self._text: dict[str, Any] | None = None  # of the frame whose payload is coming
         self._payload: Memory | None = None
@@ -97,14 +101,11 @@ class Inbox:
             try:
                 if self._payload is not None:
                     with memoryview(self._payload.map) as view:
-                        n = self._sock.recv_into(view[self._filled : self._size])
+                        n = wanted = self._sock.recv_into(view[self._filled : self._size])
                     self._filled += n
-                elif self._unix:
-                    n = self._receive_with_descriptors()
                 else:
-                    data = self._sock.recv(_PIECE)
-                    n = len(data)
-                    self._buffer += data
+                    n, wanted = self._read(), len(self._piece)
+                    self._buffer += self._piece[:n]
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             except InterruptedError:
@@ -115,11 +116,14 @@ class Inbox:
                     raise ServerError("the server's stream ends in the middle of a message")
                 return
             yield from self._messages()
+            if n < wanted and not self._tls:
+                return  # there was no more
 
-    def _receive_with_descriptors(self) -> int:
-        data, ancillary, flags, _ = self._sock.recvmsg(
-            _PIECE, socket.CMSG_SPACE(4 * _MOST_FDS), getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-        )
+    def _read(self) -> int:
+        """Read into the piece, and take the descriptors that come with it."""
+        if not self._unix:
+            return self._sock.recv_into(self._piece)
+        n, ancillary, flags, _ = self._sock.recvmsg_into([self._piece], _ANCILLARY, _FLAGS)
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 count = len(content) // 4
@@ -127,13 +131,12 @@ class Inbox:
                 for fd in fds:
                     os.set_inheritable(fd, False)
                 self.descriptors.extend(fds)
-        if flags & socket.MSG_CTRUNC:
+        if flags & _LOST:
             raise ServerError(
                 "file descriptors of shared memory were lost on the way: this process may "
                 "have no more open (ulimit -n)"
             )
-        self._buffer += data
-        return len(data)
+        return n
 
     def _messages(self) -> Iterator[Message]:
         while True:
