@@ -121,7 +121,7 @@ class Dataset:
       the document, txt as text, cls as a number, npy as an array, others as bytes. What a
       sample lacks is None.
 
-    With ``decode=False`` it is the key and the bytes of the fields.
+    With ``decode=False`` it has label and key, and the bytes of all fields.
 
     Arrays are the caller's. The object may be pickled, and used by several threads.
 
@@ -196,7 +196,9 @@ class Dataset:
             cache=cache,
             workers=workers,
         )
-        self._family = Family(data, {**config, "shuffle": "none"}, server, cpus=cpus, nice=nice)
+        self._family = Family(
+            data, {**config, "shuffle": "none", "ends": "exact"}, server, cpus=cpus, nice=nice
+        )
         manifest = self._family.reader().manifest()
         split_ = next(s for s in manifest["splits"] if s["name"] == self.split)
         self._length = int(split_["samples"])
