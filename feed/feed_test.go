@@ -348,6 +348,41 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// A loop that has the batch before still in hand when it asks for the next one goes on with
+// the credit that it gets by default, however large batches are beside what they may take.
+func TestHoldingOne(t *testing.T) {
+	config := reader.Config{
+		BatchSize: 16, DType: reader.DTypeFloat32, Memory: 52 << 20,
+		Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{224}}, transform.ImageNet},
+	}
+	dir := data(t)
+	direct, err := reader.Open(t.Context(), dir, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close()
+	if b, most := direct.BatchBytes(), direct.Lendable(); most < 2*b || most >= 4*b {
+		t.Fatalf("batches of %d bytes, of which %d may be lent: they are to be two or three", b, most)
+	}
+	r := open(t, attach(t, serve(t, Config{}), "unix"), dir, config)
+	var before *Batch
+	n := 0
+	for b, err := range r.Epoch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before != nil {
+			before.Release()
+		}
+		before = b
+		n++
+	}
+	before.Release()
+	if n != 5 {
+		t.Errorf("%d batches, want 5", n)
+	}
+}
+
 // What cannot be done is said with a code, and the connection goes on.
 func TestErrors(t *testing.T) {
 	dir := data(t)

@@ -30,6 +30,7 @@ type source interface {
 	Tensors() []reader.Tensor
 	Stats() reader.Stats
 	Lendable() int64
+	BatchBytes() int64
 	Trim()
 	Close() error
 }
@@ -50,11 +51,12 @@ type opened struct {
 }
 
 // credit is what a pass may lend, of so many bytes that the client wants; 0 is as much as
-// the pass can spare without being slower.
+// the pass can spare without being slower, and two batches if it can lend as many.
 func (o *opened) credit(want int64) int64 {
 	most := o.source.Lendable()
 	if want == 0 {
-		want = most / 2
+		// A loop has the batch before still in its variables when it asks for the next one.
+		want = max(most/2, 2*o.source.BatchBytes())
 	}
 	return min(want, most)
 }

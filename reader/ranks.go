@@ -41,6 +41,12 @@ func (s *Stream) Lendable() int64 {
 	return max(s.core.poolBytes-s.buffer-s.core.batch-s.core.poolBytes/8, s.core.batch)
 }
 
+// BatchBytes is what a batch takes of Config.Memory, as far as the configuration tells.
+func (r *Reader) BatchBytes() int64 { return r.batch }
+
+// BatchBytes is as Reader.BatchBytes says.
+func (s *Stream) BatchBytes() int64 { return s.core.batch }
+
 // Trim frees the memory that a reader keeps between two epochs for the next one. It may be
 // called at any time.
 func (r *Reader) Trim() { dropSpare(r.spare) }
