@@ -178,7 +178,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	fmt.Fprintf(stderr, "\nalso in %s\n", name)
-	return nil
+	return rep.failed()
 }
 
 // say tells people how far it is.

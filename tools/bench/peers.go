@@ -206,8 +206,8 @@ func allPeers() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// loadAll runs every loader once a round, beginning each round with another. A peer that
-// fails is out from then on; one of ours ends it all.
+// loadAll runs every loader once a round, beginning each round with another. One that fails
+// is out from then on.
 func (b *bench) loadAll(ctx context.Context, loaders []loader, n int64) ([][]LoadingRun, error) {
 	runs := make([][]LoadingRun, len(loaders))
 	for round := range b.rounds {
@@ -220,8 +220,8 @@ func (b *bench) loadAll(ctx context.Context, loaders []loader, n int64) ([][]Loa
 			}
 			r, err := b.load(ctx, l, n)
 			switch {
-			case err != nil && (l.ours || ctx.Err() != nil):
-				return nil, err
+			case ctx.Err() != nil:
+				return nil, errors.Join(err, ctx.Err())
 			case err != nil:
 				l.failed, runs[i] = err, nil
 				b.say("  %s %s: %v\n", l.name, l.dtype, err)

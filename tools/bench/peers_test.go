@@ -220,7 +220,8 @@ func TestPeerTable(t *testing.T) {
 	}
 }
 
-// A peer that fails is out, with why; the others go on; one of ours ends it all.
+// One that fails is out, with why, and the others go on; in the end it is an error if that
+// is one of ours.
 func TestLoadAll(t *testing.T) {
 	shell(t)
 	sh := func(name, script string) loader {
@@ -250,10 +251,20 @@ func TestLoadAll(t *testing.T) {
 			t.Errorf("%+v: want an error with %q", r, want)
 		}
 	}
-	mine := sh("ours", "exit 1")
+	mine := sh("ours", "echo no idea >&2; exit 1")
 	mine.ours = true
-	if _, err := b.loadAll(t.Context(), []loader{loaders[1], mine}, 10); err == nil || !strings.Contains(err.Error(), "ours") {
+	loaders = []loader{loaders[1], mine, loaders[0]}
+	if runs, err = b.loadAll(t.Context(), loaders, 10); err != nil {
+		t.Fatal(err)
+	}
+	rep := report{Loading: b.loadingTable(loaders, runs)}
+	if err := rep.failed(); err == nil || !strings.Contains(err.Error(), "ours, uint8: ") || !strings.Contains(err.Error(), "no idea") || strings.Contains(err.Error(), "cheese") {
 		t.Errorf("ours has failed: %v", err)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.loadAll(cancelled, loaders[:1], 10); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,6 +53,17 @@ type Row struct {
 	Output  int64   `json:"output_bytes,omitempty"`
 	// Ratios are this row's rate over another's, by medians.
 	Ratios map[string]float64 `json:"ratios,omitempty"`
+}
+
+// failed says which of our own loaders have failed: that peers do is a result.
+func (r *report) failed() error {
+	var faults []error
+	for _, l := range r.Loading {
+		if l.Ours && l.Error != "" {
+			faults = append(faults, fmt.Errorf("%s, %s: %s", l.Name, l.DType, l.Error))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // rows makes the table's rows, with ratios to the processes named.
