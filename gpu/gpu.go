@@ -18,8 +18,9 @@
 //		err = b.Release(stream)     // the memory is used again when the stream is past that
 //	}
 //
-// [Device.Normalize] makes on the GPU what a reader would make of its bytes at the end:
-// normalised floats of either layout, blended under MixUp and CutMix.
+// An [Augmenter] does on the GPU what the transforms of imaging/augment draw, and
+// [Device.Normalize] makes of bytes what a reader would at the end: normalised floats of
+// either layout, blended under MixUp and CutMix. Both give the CPU's numbers, bit for bit.
 //
 // Streams and pointers are CUDA's own, of the primary context, so that they go to and come
 // from any other library of the process that uses CUDA. One process feeds any number of
