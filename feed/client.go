@@ -474,9 +474,9 @@ func (r *Reader) Manifest(ctx context.Context) (*index.Manifest, error) {
 
 // Stats say how the server's reader has fared so far.
 func (r *Reader) Stats(ctx context.Context) (reader.Stats, error) {
-	var st reader.Stats
-	err := r.client.call(ctx, &request{Op: "stats", Reader: r.opened.Reader}, r.client.decode(&st))
-	return st, err
+	var ok statsOK
+	err := r.client.call(ctx, &request{Op: "stats", Reader: r.opened.Reader}, r.client.decode(&ok))
+	return ok.Stats, err
 }
 
 // Close ends the reader's passes and closes it. Batches that are held stay good.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"shardify/imaging/transform"
 	"shardify/reader"
 )
 
@@ -286,4 +287,67 @@ func TestTranscript(t *testing.T) {
 			t.Fatalf("line %d:\n%s\nwant\n%s", i+1, slices.Concat(got, []string{""})[min(i, len(got))], slices.Concat(lines, []string{""})[min(i, len(lines))])
 		}
 	}
+}
+
+// A client that reads nothing does not keep the server from ending.
+func TestDeafClient(t *testing.T) {
+	dir := data(t)
+	s, err := NewServer(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := greeted(t, s, "unix")
+	var opened openOK
+	x.ask(&request{Op: "open", Data: text(dir), Config: text(reader.Config{BatchSize: 1, Transform: crop})}, &opened)
+	// Replies that fill the socket, and are not read.
+	for i := range maxUnder / 2 {
+		x.send(`{"id":` + strconv.Itoa(i+100) + `,"op":"manifest","reader":1}`)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Close() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the server has not ended within a minute")
+	}
+}
+
+// Who holds all that reads may have hears of it.
+func TestReadHeld(t *testing.T) {
+	dir := data(t)
+	x := greeted(t, serve(t, Config{}), "unix")
+	var opened openOK
+	x.ask(&request{Op: "open", Data: text(dir), Config: text(reader.Config{
+		Memory: 24 << 20, Workers: 2, BatchSize: 4, Transform: transform.List{transform.CenterCrop{Size: transform.Size{224}}},
+	})}, &opened)
+	given := 0
+	var held map[string]any
+	for i := 0; held == nil; i++ {
+		x.send(`{"id":` + strconv.Itoa(i+100) + `,"op":"read","reader":1,"samples":[0,1,2,3,4,5,6,7],"epoch":0}`)
+		for answered := false; !answered && held == nil; {
+			switch m := x.frame(); {
+			case m["ok"] != nil:
+				given++
+				answered = true
+			case m["event"] == "held":
+				held = m
+			case m["event"] != "slab":
+				t.Fatalf("%v", m)
+			}
+		}
+	}
+	if given == 0 || held["pass"] != 0.0 || held["batches"] != float64(given) || held["released"] != 0.0 {
+		t.Errorf("after %d batches: %v", given, held)
+	}
+	// One that comes back is enough for the one that waits.
+	x.send(`{"op":"release","pass":0,"batches":[0]}`)
+	for m := x.frame(); m["ok"] == nil; m = x.frame() {
+		if m["event"] == nil {
+			t.Fatalf("%v", m)
+		}
+	}
+	x.ask(&request{Op: "close", Reader: opened.Reader}, nil)
 }

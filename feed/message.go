@@ -186,8 +186,8 @@ type (
 		Manifest any `json:"manifest"`
 	}
 	statsOK struct {
-		reader.Stats
-		Bound reader.Bound `json:"bound_by"`
+		Stats reader.Stats `json:"stats"`
+		Bound reader.Bound `json:"bound"`
 	}
 	emptyOK struct{}
 )

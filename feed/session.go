@@ -121,6 +121,8 @@ func (s *session) serve() {
 	}()
 	unwatch := context.AfterFunc(s.server.ctx, func() {
 		s.fail(&Error{CodeCanceled, "the server was told to end", nil})
+		// One who does not read hears nothing.
+		time.AfterFunc(lastWords, func() { _ = s.conn.Close() })
 	})
 	err := s.read()
 	unwatch()

@@ -12,7 +12,7 @@ import (
 func TestDocsNameTests(t *testing.T) {
 	var code strings.Builder
 	var files []string
-	for _, pattern := range []string{".", "../store/*", "../source/*", "../pack", "../cmd/*", "../imaging", "../tools/shuffling", "../gpu", "../gpu/internal/*"} {
+	for _, pattern := range []string{".", "../store/*", "../source/*", "../pack", "../cmd/*", "../imaging", "../tools/shuffling", "../gpu", "../gpu/internal/*", "../feed"} {
 		found, err := filepath.Glob(filepath.Join(pattern, "*_test.go"))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %d files of tests, %v", pattern, len(found), err)
@@ -27,7 +27,7 @@ func TestDocsNameTests(t *testing.T) {
 		code.Write(data)
 	}
 	named := 0
-	for _, doc := range []string{"reader.md", "shuffling.md", "s3.md", "http.md", "gpu.md"} {
+	for _, doc := range []string{"reader.md", "shuffling.md", "s3.md", "http.md", "gpu.md", "feed.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "docs", doc))
 		if err != nil {
 			t.Fatal(err)
