@@ -18,7 +18,10 @@ import (
 	"shardify/reader"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var (
+	update = flag.Bool("update", false, "write testdata anew")
+	cycles = flag.Int("cycles", 200, "TestCycles: how many clients come and go")
+)
 
 // greeted is a raw client that has said hello.
 func greeted(t testing.TB, s *Server, network string) *raw {
@@ -193,11 +196,7 @@ func TestCycles(t *testing.T) {
 	}
 	eventually(t, "the clients have gone", quiet)
 	files, routines := openFiles(), runtime.NumGoroutine()
-	n := 200
-	if testing.Short() {
-		n = 30
-	}
-	for i := range n {
+	for i := range *cycles {
 		cycle(i)
 	}
 	eventually(t, "the clients have gone", quiet)
