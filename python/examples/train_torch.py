@@ -84,10 +84,9 @@ def main() -> None:
         server="host",
     )
 
-    model = getattr(torchvision.models, args.model)(num_classes=len(train.classes))
-    model = model.to(device, memory_format=torch.channels_last)
-    if distributed:
-        model = DistributedDataParallel(model)
+    network = getattr(torchvision.models, args.model)(num_classes=len(train.classes))
+    network = network.to(device, memory_format=torch.channels_last)
+    model = DistributedDataParallel(network) if distributed else network
     lr = args.lr * args.batch_size * world / 256
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9, weight_decay=1e-4)
     half = torch.bfloat16 if cuda and torch.cuda.is_bf16_supported() else torch.float16
@@ -96,17 +95,18 @@ def main() -> None:
     step = 0
     if args.resume:
         saved = torch.load(args.checkpoint, map_location=device)
-        model.load_state_dict(saved["model"])
+        network.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         scaler.load_state_dict(saved["scaler"])
-        # The next pass begins with the batch after the last one that this model has seen.
+        # The next pass begins with the batch after the last one that this model has seen, also with
+        # another number of processes, if together they have as large a batch.
         train.load_state_dict(saved["train"])
         step = saved["step"]
 
     def save() -> None:
         if rank == 0:  # the loader's state is the same on all ranks
             saved = {
-                "model": model.state_dict(),
+                "model": network.state_dict(),
                 "optimizer": optimizer.state_dict(),
                 "scaler": scaler.state_dict(),
                 "train": train.state_dict(),
@@ -139,7 +139,7 @@ def main() -> None:
                 break
         if step == args.steps:
             break
-        right = validate(model, val, device, half if cuda else None)
+        right = validate(network, val, device, half if cuda else None)
         if rank == 0:
             loss = torch.stack(losses).mean()
             print(f"epoch {epoch}  loss {loss:.4f}  val {100 * right:.2f} %", flush=True)

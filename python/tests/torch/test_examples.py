@@ -25,6 +25,8 @@ Batches = list[tuple[int, int, list[str]]]
 # 160 training images of four classes: ten batches an epoch.
 BATCH, STEPS = 16, 10
 ARGUMENTS = ("--model", "resnet18", "--size", "32", "--batch-size", BATCH)
+# Where nothing depends on what is learnt.
+SMALL = ("--model", "shufflenet_v2_x0_5", *ARGUMENTS[2:])
 
 
 @pytest.fixture(autouse=True)
@@ -90,13 +92,16 @@ def test_torch(colours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_torch_distributed(colours: Path, tmp_path: Path) -> None:
-    """Two processes share every batch: their samples are disjoint, and make up the epoch."""
-    half = (*ARGUMENTS[:-1], BATCH // 2)
+    """Two processes share every batch of one: their samples are disjoint, and make up the epoch.
+
+    Stopped in the middle of an epoch, one process goes on alone.
+    """
+    script, steps = EXAMPLES / "train_torch.py", STEPS + 4
+    rest = ("--epochs", 2, "--checkpoint", tmp_path / "checkpoint.pt")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
-    command += [RECORD, tmp_path / "two", EXAMPLES / "train_torch.py", colours, *half]
-    command += ["--epochs", 1, "--checkpoint", tmp_path / "two.pt", "--save-every", 1]
+    command += [RECORD, tmp_path / "two", script, colours, *SMALL[:-1], BATCH // 2, *rest]
     done = subprocess.run(
-        [str(word) for word in command],
+        [str(word) for word in [*command, "--steps", steps]],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -105,21 +110,22 @@ def test_torch_distributed(colours: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(progress(done.stdout)) == 1
     ranks = [batches(tmp_path / "two", rank) for rank in range(2)]
+    assert [len(keys) for found in ranks for *_, keys in found] == [BATCH // 2] * 2 * steps
     both = [(*a[:2], a[2] + b[2]) for a, b in zip(*ranks, strict=True)]
-    assert [len(keys) for found in ranks for *_, keys in found] == [BATCH // 2] * 2 * STEPS
-    check_epochs(both, 1)
+    run(tmp_path / "one", script, colours, *SMALL, *rest, "--resume")
+    both += batches(tmp_path / "one")
+    check_epochs(both, 2)
 
     # They are the batches of a single process.
-    arguments = (colours, *ARGUMENTS, "--epochs", 1, "--checkpoint", tmp_path / "one.pt")
-    run(tmp_path / "one", EXAMPLES / "train_torch.py", *arguments)
-    one = batches(tmp_path / "one")
-    assert [set(keys) for *_, keys in both] == [set(keys) for *_, keys in one]
+    run(tmp_path / "whole", script, colours, *SMALL, *rest)
+    whole = batches(tmp_path / "whole")
+    assert [(*b[:2], set(b[2])) for b in both] == [(*b[:2], set(b[2])) for b in whole]
 
 
 def test_lightning(colours: Path, tmp_path: Path) -> None:
     """A checkpoint of any step goes on with exactly the next batch."""
     script = EXAMPLES / "train_lightning.py"
-    arguments = (colours, *ARGUMENTS, "--epochs", 2, "--save-every", STEPS // 2, "--runs")
+    arguments = (colours, *SMALL, "--epochs", 2, "--save-every", STEPS // 2, "--runs")
     run(tmp_path / "whole", script, *arguments, tmp_path / "whole runs")
     check_epochs(batches(tmp_path / "whole"), 2)
     whole = torch.load(tmp_path / "whole runs/last.ckpt", weights_only=False)

@@ -224,4 +224,4 @@ def test_same_accuracy(tmp_path: Path, programs: Path, capsys: pytest.CaptureFix
             print(f"{name:24} mean   {100 * mean:6.1f} % ± {100 * spread:.1f}")
     means = [statistics.mean(found) for found in results.values()]
     assert min(min(found) for found in results.values()) > 0.85  # of ten classes
-    assert abs(means[0] - means[1]) < 0.02
+    assert abs(means[0] - means[1]) < 0.03
