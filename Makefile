@@ -150,6 +150,10 @@ kernels: ## compile the GPU's kernels: gpu/kernels/kernels.ptx
 test-gpu: ## the tests of gpu on this machine's NVIDIA card, which must be there
 	SHARDIFY_GPU=require $(GO) test -count=1 -v -timeout 10m ./gpu
 
+.PHONY: bench-gpu
+bench-gpu: ## uploads and kernels on this machine's NVIDIA card, beside the bare copies
+	SHARDIFY_GPU=require $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime '$(BENCHTIME)' -timeout 30m ./gpu
+
 soak-s3: tools ## SOAK=30m of epochs from an S3 server that fails in each hundredth request
 	$(GO) test ./reader -run '^TestS3Faults$$' -count=1 -v -timeout 0 -soak $(SOAK)
 
