@@ -422,7 +422,7 @@ func TestErrors(t *testing.T) {
 		{openWith(dir, reader.Config{BatchSize: -1, Workers: -1}), CodeConfig, "workers"},
 		{openWith(dir, reader.Config{Split: "val"}), CodeConfig, `"val"`},
 		{openWith(dir, reader.Config{Memory: 2 << 30}), CodeMemory, "--memory"},
-		{c.call(t.Context(), &request{Op: "open", Data: text(dir), Config: []byte(`{"batchsize":3}`)}, nil), CodeConfig, `"batchsize"`},
+		{c.call(t.Context(), &request{Op: "open", Data: text(dir), Config: []byte(`{"batchsize":3}`)}, nil), CodeConfig, `no setting "batchsize"; did you mean "batch_size"?`},
 		{c.call(t.Context(), &request{Op: "open", Data: []byte(`[]`)}, nil), CodeConfig, "want a path"},
 		{c.call(t.Context(), &request{Op: "open", Stream: true, Data: []byte(`[7]`)}, nil), CodeConfig, "list of names"},
 		{c.call(t.Context(), &request{Op: "open", Data: []byte(fmt.Sprintf(`[{"url":%q,"share":1},{"url":%q}]`, dir, dir))}, nil), CodeConfig, "1 of 2 have a share"},

@@ -1,11 +1,9 @@
 package feed
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 
 	"shardify/reader"
 )
@@ -109,10 +107,8 @@ func parseConfig(data json.RawMessage) (c reader.Config, err error) {
 	if data == nil {
 		return c, nil
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil {
-		return c, errorf(CodeConfig, "config: %s", strings.TrimPrefix(err.Error(), "json: "))
+	if err := reader.DecodeConfig(data, &c); err != nil {
+		return c, errorf(CodeConfig, "config: %v", err)
 	}
 	return c, nil
 }

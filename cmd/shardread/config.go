@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"strconv"
 	"strings"
 
@@ -18,7 +15,6 @@ import (
 	"shardify/imaging"
 	"shardify/imaging/augment"
 	"shardify/imaging/transform"
-	"shardify/internal/nearest"
 	"shardify/reader"
 	"shardify/store/cache"
 	"shardify/store/retry"
@@ -194,7 +190,7 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 		case "eval":
 			c.Transform = transform.List{transform.Resize{Size: transform.Size{(8*o.eval + 3) / 7}}, transform.CenterCrop{Size: transform.Size{o.eval}}}
 		case "transform":
-			fault("transform", decodeStrict(strings.NewReader(o.transform), &c.Transform))
+			fault("transform", reader.DecodeConfig([]byte(o.transform), &c.Transform))
 		case "mixup":
 			c.MixUp = &augment.MixUp{Alpha: o.mixup}
 		case "cutmix":
@@ -205,7 +201,7 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			c.DType = reader.DType(o.dtype)
 		case "tensors":
 			c.Tensors = nil // of --config
-			fault("tensors", decodeStrict(strings.NewReader(o.tensors), &c.Tensors))
+			fault("tensors", reader.DecodeConfig([]byte(o.tensors), &c.Tensors))
 		case "layout":
 			fault("layout", c.Layout.UnmarshalText([]byte(strings.ToUpper(o.layout))))
 		case "collate":
@@ -225,7 +221,7 @@ func (o *configOptions) config(f *pflag.FlagSet) (reader.Config, error) {
 			c.Sampling.Keys, err = readLines(o.keysFrom)
 			fault("keys-from", err)
 		case "weights":
-			fault("weights", decodeStrict(strings.NewReader(o.weights), &c.Sampling.Weights))
+			fault("weights", reader.DecodeConfig([]byte(o.weights), &c.Sampling.Weights))
 		case "shares":
 			c.Sampling.Shares = g.Sampling.Shares
 		case "balanced":
@@ -331,7 +327,11 @@ func readConfig(name string, c *reader.Config) error {
 		return fmt.Errorf("--config: %w", err)
 	}
 	defer f.Close()
-	if err := decodeStrict(io.LimitReader(f, 1<<20), c); err != nil {
+	data, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err == nil {
+		err = reader.DecodeConfig(data, c)
+	}
+	if err != nil {
 		return fmt.Errorf("--config %s: %w", name, err)
 	}
 	return nil
@@ -379,80 +379,4 @@ func readLines(name string) ([]string, error) {
 		return nil, fmt.Errorf("%s is empty", name)
 	}
 	return lines, nil
-}
-
-// decodeStrict decodes JSON; a name that is not there is an error, with the one that
-// was probably meant.
-func decodeStrict(r io.Reader, v any) error {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return err
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-			name = strings.Trim(name, `"`)
-			if n := nearest.Name(name, jsonNames()); n != "" {
-				return fmt.Errorf("no setting %q; did you mean %q?", name, n)
-			}
-			return fmt.Errorf("no setting %q; there are: %s", name, strings.Join(jsonNames(), ", "))
-		}
-		return jsonFault(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is more behind the JSON value")
-	}
-	return nil
-}
-
-// jsonFault says what is wrong with JSON that somebody wrote by hand, without Go's names.
-// What transforms and other settings that read their own JSON say stays as it is.
-func jsonFault(err error) error {
-	switch e := err.(type) { //nolint:errorlint // one that is wrapped has been explained already
-	case *json.UnmarshalTypeError:
-		where := ""
-		if e.Field != "" {
-			where = e.Field + ": "
-		}
-		return fmt.Errorf("%sa JSON %s stands at byte %d, where %s is wanted", where, e.Value, e.Offset, jsonKind(e.Type))
-	case *json.SyntaxError:
-		return fmt.Errorf("no JSON from byte %d on: %w", e.Offset, err)
-	}
-	switch err {
-	case io.EOF:
-		return errors.New("it is empty; JSON is wanted")
-	case io.ErrUnexpectedEOF:
-		return errors.New("the JSON stops before its end; is a bracket or a quote missing?")
-	}
-	return err
-}
-
-// jsonKind is what a setting of type t is in JSON.
-func jsonKind(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	case reflect.String:
-		return "a string"
-	case reflect.Slice, reflect.Array:
-		return "a list: [ … ]"
-	case reflect.Struct, reflect.Map:
-		return "an object: { … }"
-	}
-	return "a whole number"
-}
-
-// jsonNames are the names of reader.Config's settings.
-func jsonNames() (names []string) {
-	for _, t := range []reflect.Type{reflect.TypeFor[reader.Config](), reflect.TypeFor[augment.MixUp](), reflect.TypeFor[retry.Config](), reflect.TypeFor[cache.Config](), reflect.TypeFor[reader.Sampling](), reflect.TypeFor[reader.Weight](), reflect.TypeFor[reader.Buckets](), reflect.TypeFor[reader.TensorSpec](), reflect.TypeFor[reader.BoxSpec](), reflect.TypeFor[augment.BoxFilter]()} {
-		for i := range t.NumField() {
-			if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" && name != "" {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
 }
