@@ -157,6 +157,14 @@ bench-gpu: ## uploads and kernels on this machine's NVIDIA card, beside the bare
 soak-s3: tools ## SOAK=30m of epochs from an S3 server that fails in each hundredth request
 	$(GO) test ./reader -run '^TestS3Faults$$' -count=1 -v -timeout 0 -soak $(SOAK)
 
+.PHONY: soak-python bench-python
+soak-python: build peers ## 10,000 loaders in Python, opened and closed, each with a server of its own
+	cd python && SHARDREAD_SOAK=10000 SHARDREAD_PROGRAMS='$(CURDIR)/bin' '$(CURDIR)/.venv/bin/python' -m pytest -q \
+		--timeout 0 -k test_opening_and_closing_leaves_nothing tests/test_server.py
+
+bench-python: build peers ## the loop in Python against shardread bench, and what it takes by itself
+	SHARDREAD_PROGRAMS='$(CURDIR)/bin' '$(CURDIR)/.venv/bin/python' python/benchmarks/loop.py $(if $(PHOTOS),--photos '$(PHOTOS)')
+
 soak-resume: ## kill and resume ranks 50 times over three epochs, in changing worlds
 	$(GO) test ./reader -run '^TestKillAndResume$$' -count=1 -v -timeout 30m -kills 50
 

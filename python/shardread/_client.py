@@ -587,7 +587,7 @@ class Reader:
 
     def stats(self) -> dict[str, Any]:
         """Return reader.Stats: what each stage has done, and what the consumer waits for."""
-        stats: dict[str, Any] = self._request("stats", {})["stats"]
+        stats: dict[str, Any] = self._request("stats", {})
         return stats
 
     def close(self) -> None:

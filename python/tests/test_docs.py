@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import shardread
+from shardread.config import NAMES
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,8 +29,18 @@ def test_promises_name_tests_that_exist() -> None:
 
 
 def test_what_is_named_is_there() -> None:
-    import shardread  # noqa: PLC0415
-
     for file in ("docs/python.md", "README.md"):
         for name in re.findall(r"\bshardread\.([A-Za-z]\w*)", (ROOT / file).read_text()):
             assert hasattr(shardread, name) or name in {"sock", "whl"}, f"{file}: shardread.{name}"
+
+
+def test_every_setting_and_error_is_named() -> None:
+    errors = {
+        name
+        for name in shardread.__all__
+        if isinstance(getattr(shardread, name), type)
+        and issubclass(getattr(shardread, name), shardread.ShardreadError)
+    }
+    text = (ROOT / "docs/python.md").read_text()
+    named = set(re.findall(r"`(?:shardread\.)?(\w+)", text))
+    assert {*NAMES, *errors} <= named

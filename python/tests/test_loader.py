@@ -244,6 +244,19 @@ def test_loaders_of_a_process_share_a_server_that_ends_with_the_last(shards: Pat
     assert not _client._registry
 
 
+def test_what_a_loader_knows_of_itself(shards: Path) -> None:
+    with shardread.Loader(shards, split="train", batch_size=16, transform=TRAIN) as loader:
+        assert len(loader.classes) == 5
+        assert loader.config["transform"][0] == {"random_resized_crop": {"size": 32}}
+        assert loader.manifest["splits"][0]["name"] == "train"
+        assert sum(1 for _ in loader) == 7
+        stats = loader.stats()
+        assert stats["batches"] == 7
+        assert stats["samples"] == 112
+        assert stats["waits"].keys() >= {"decode_ns", "store_ns"}
+        assert repr(loader) == f"Loader({shards!r}, rank 0 of 1)"
+
+
 def test_a_word_for_every_batch(shards: Path) -> None:
     pytest.importorskip("tqdm")
     with shardread.Loader(shards, split="train", transform=TRAIN, progress=True) as loader:
