@@ -15,8 +15,8 @@ type writer struct {
 	data   string
 	venv   string
 	script string
-	// again: it encodes images again, so that it need not write as many bytes as it reads.
-	again bool
+	// smaller: it compresses, or encodes images again, and so may write less than it reads.
+	smaller bool
 }
 
 // writerTable is all that there are, for `bench pack`, and for the peers of `bench peers`
@@ -24,7 +24,7 @@ type writer struct {
 var writerTable = []writer{
 	{"ShardWriter, webdataset 1.0.2", "webdataset", "tensorflow", "write_webdataset.py", false},
 	{"TFRecordWriter, TensorFlow 2.21.0", "tfrecord", "tensorflow", "write_tfrecord.py", false},
-	{"ArrayRecordWriter, ArrayRecord 0.8.6", "arrayrecord", "grain", "write_arrayrecord.py", false},
+	{"ArrayRecordWriter, ArrayRecord 0.8.6", "arrayrecord", "grain", "write_arrayrecord.py", true},
 	{"MDSWriter, MosaicML Streaming 0.13.0", "mds", "loaders", "write_mds.py", false},
 	{"optimize, LitData 0.2.76", "litdata", "loaders", "write_litdata.py", false},
 	{"DatasetWriter, FFCV 1.0.2", "ffcv", "ffcv", "write_ffcv.py", true},

@@ -1,7 +1,7 @@
 """Draws the figures of `bench peers` or `bench pack`: python plot.py FIGURES.json DIR
 
-makes DIR/FIGURES.png and .svg, and of their first panel alone, FIGURES-rate.png and .svg:
-the same bytes for the same figures."""
+makes DIR/FIGURES.png and .svg, and for the loaders' first panel alone FIGURES-rate.png and
+.svg: the same bytes for the same figures."""
 
 import json
 import os
@@ -116,7 +116,7 @@ def main():
         report = json.load(file)
     panels, *rest = peers(report) if report.get("loading") else pack(report)
     out = os.path.join(folder, os.path.basename(figures).removesuffix(".json"))
-    for suffix, chosen in ("", panels), ("-rate", panels[:1]):
+    for suffix, chosen in [("", panels), *([("-rate", panels[:1])] if report.get("loading") else [])]:
         figure = draw(chosen, *rest)
         figure.savefig(out + suffix + ".png", dpi=120, metadata={"Software": None})
         figure.savefig(out + suffix + ".svg", metadata={"Date": None, "Creator": None})

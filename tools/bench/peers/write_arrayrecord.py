@@ -1,5 +1,5 @@
-"""ArrayRecordWriter, with pickled records, one in each group, as Grain's tutorial shows: see
-writing.py."""
+"""ArrayRecordWriter, with pickled records, one in each group, as Grain's tutorial shows, and
+compressed, which is its default: see writing.py."""
 
 import os
 import pickle
