@@ -230,10 +230,16 @@ func TestS3Faults(t *testing.T) {
 		{Status: 500, Code: "InternalError"}, {Status: 503, Code: "SlowDown"}, {Reset: true}, {Lose: true},
 		{Cut: 1}, {Cut: 3000}, {Shift: 7}, {Flip: 2000}, {Stall: time.Hour},
 	}
+	// A request that stalls costs this time. For half an hour the machine may be busy with
+	// something else, and an answer late for that.
+	timeout := 500 * time.Millisecond
+	if *soak > 0 {
+		timeout = 3 * time.Second
+	}
 	for _, shuffle := range []Shuffle{ShuffleGlobal, ShuffleWindow} {
 		c := Config{
 			BatchSize: 16, Ends: EndsExact, Decode: DecodeNone, Fields: []string{"bin"}, Shuffle: shuffle, Window: 300,
-			Retry: retry.Config{Timeout: 500 * time.Millisecond, Backoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, Attempts: 20},
+			Retry: retry.Config{Timeout: timeout, Backoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, Attempts: 20},
 		}
 		t.Setenv("AWS_ENDPOINT_URL_S3", server.Endpoint)
 		want := passOf(t, url, c, 0, nil)
