@@ -1,9 +1,15 @@
 package pack
 
 import (
+	"bytes"
 	"fmt"
+	"image"
+	"image/png"
+	"net/http"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,5 +59,54 @@ func BenchmarkBucket(b *testing.B) {
 			}
 			b.ReportMetric(objects*float64(b.N)/b.Elapsed().Seconds(), "objects/s")
 		})
+	}
+}
+
+// Objects of a bucket are fetched many at once, however few cores there are, when they are
+// packed and when they are only looked at.
+func TestBucketAtOnce(t *testing.T) {
+	const objects, together = 64, 24
+	server := s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	const images = "s3://" + s3test.Bucket + "/images"
+	st, err := s3.New(t.Context(), images, s3.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range objects {
+		var file bytes.Buffer
+		img := image.NewGray(image.Rect(0, 0, 8, 8))
+		img.Pix[i] = 200
+		if err := png.Encode(&file, img); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.WriteAll(t.Context(), st, fmt.Sprintf("%d.png", i), file.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, read := range map[string]func(Config, Env) error{
+		"run":     func(c Config, e Env) error { _, err := Run(t.Context(), file.New(t.TempDir()), c, e); return err },
+		"dry run": func(c Config, e Env) error { _, err := DryRun(t.Context(), file.New(t.TempDir()), c, e); return err },
+	} {
+		// Requests wait for each other until so many are there.
+		var waiting atomic.Int64
+		enough := make(chan struct{})
+		front := server.Front(t, func(r s3test.Request) s3test.Fault {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.Path, ".png") {
+				if waiting.Add(1) == together {
+					close(enough)
+				}
+				select {
+				case <-enough:
+				case <-time.After(time.Minute):
+					t.Errorf("%s: only %d of %d requests are sent at once", name, waiting.Load(), together)
+				}
+			}
+			return s3test.Fault{}
+		})
+		server.Setenv(t, front.URL)
+		if err := read(Config{Source: Source{Paths: []string{images}}}, Env{Workers: 2}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

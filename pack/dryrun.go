@@ -192,11 +192,11 @@ func (p *packer) survey(ctx context.Context, r *Report) error {
 		visit = p.measured(r, visit)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	atOnce := min(max(p.env.Workers/2, 2), len(p.plan.Shards))
+	atOnce, readers := p.atOnce(len(p.plan.Shards))
 	g.SetLimit(atOnce)
 	for n := range p.plan.Shards {
 		g.Go(func() error {
-			return visit(ctx, n, (p.env.Workers-1)/atOnce+1, func(j *job) error { return see(p.plan.Shards[n].Split, j) })
+			return visit(ctx, n, readers, func(j *job) error { return see(p.plan.Shards[n].Split, j) })
 		})
 	}
 	if err := g.Wait(); err != nil {

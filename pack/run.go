@@ -461,13 +461,7 @@ func packAll(ctx context.Context, st store.Store, pl *plan, src sources, env Env
 		pk.maker = dataset.NewSeekMaker(pk.every, env.Workers)
 		defer pk.maker.Close()
 	}
-	// Few shards at a time, so that a run that is stopped has finished most; two at
-	// least, so that one can be made durable while another is written.
-	atOnce := min(max(env.Workers/2, 2), max(len(todo), 1))
-	readers := (env.Workers-1)/atOnce + 1
-	if src.remote() {
-		readers = max(readers, remoteReaders/atOnce)
-	}
+	atOnce, readers := pk.atOnce(len(todo))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
 	var stopped atomic.Bool
@@ -491,6 +485,19 @@ func packAll(ctx context.Context, st store.Store, pl *plan, src sources, env Env
 		return ErrStopped
 	}
 	return nil
+}
+
+// atOnce is how many of some shards are packed at once, and how many goroutines read for
+// each.
+func (p *packer) atOnce(shards int) (atOnce, readers int) {
+	// Few shards at a time, so that a run that is stopped has finished most; two at
+	// least, so that one can be made durable while another is written.
+	atOnce = min(max(p.env.Workers/2, 2), max(shards, 1))
+	readers = (p.env.Workers-1)/atOnce + 1
+	if p.sources.remote() {
+		readers = max(readers, remoteReaders/atOnce)
+	}
+	return atOnce, readers
 }
 
 // one packs shard n and leaves its record. The shard's lock keeps other runs from
