@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -349,5 +351,64 @@ func TestS3ServerKilled(t *testing.T) {
 	})
 	if !slices.Equal(got, want) {
 		t.Errorf("%d samples, or in another order; want %d", len(got), len(want))
+	}
+}
+
+// Credentials that expire in the middle of an epoch, and are renewed in their file, cost
+// nothing: the chain is asked again.
+func TestS3Expired(t *testing.T) {
+	server := s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	url := "s3://" + s3test.Bucket + "/set"
+	st, err := open.URL(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	datasettest.Write(t, st, datasettest.Options{Shards: 3, Samples: 400, Make: smallSample})
+	file := filepath.Join(t.TempDir(), "credentials")
+	login := func(access string) {
+		text := fmt.Sprintf("[default]\naws_access_key_id=%s\naws_secret_access_key=%s\n", access, server.Secret)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SHARED_CREDENTIALS_FILE": file} {
+		t.Setenv(name, value)
+	}
+	// In the middle the server gets another key; the front says of the one before that it
+	// has expired.
+	old := server.Access
+	var expired atomic.Bool
+	var last atomic.Pointer[string] // the key of the request that came last
+	var refused atomic.Int64
+	front := server.Front(t, func(s3test.Request) s3test.Fault {
+		if expired.Load() && strings.Contains(*last.Load(), old) {
+			refused.Add(1)
+			return s3test.Fault{Status: 400, Code: "ExpiredToken"}
+		}
+		return s3test.Fault{}
+	})
+	front.Header = func(h http.Header) {
+		key := h.Get("Authorization")
+		last.Store(&key)
+	}
+	t.Setenv("AWS_ENDPOINT_URL_S3", front.URL)
+	login(old)
+	c := Config{
+		BatchSize: 16, Ends: EndsExact, Decode: DecodeNone, Fields: []string{"bin"}, Shuffle: ShuffleGlobal,
+		Memory: 4 << 20, Retry: retry.Config{Reads: 1, Attempts: 100, Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
+	}
+	want := passOf(t, url, c, 0, nil)
+	got := passOf(t, url, c, 5, func() {
+		server.Kill()
+		server.Access = "AKIANEW"
+		login(server.Access)
+		expired.Store(true)
+		if err := server.Restart(); err != nil {
+			t.Error(err)
+		}
+	})
+	if !slices.Equal(got, want) || refused.Load() == 0 {
+		t.Errorf("%d samples after %d refusals, or in another order; want %d", len(got), refused.Load(), len(want))
 	}
 }

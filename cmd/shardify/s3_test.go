@@ -410,3 +410,47 @@ func TestS3GC(t *testing.T) {
 		}
 	}
 }
+
+// Commands ask for what they need of shards, and not for all of them.
+func TestS3Ranges(t *testing.T) {
+	src := imagenet(t)
+	server := s3test.Start(t)
+	front := server.Front(t, nil)
+	server.Setenv(t, front.URL)
+	const set = "s3://" + s3test.Bucket + "/set"
+	do(t, "pack", src, set, "--shards", "2")
+	out, _ := do(t, "ls", set, "--json", "-n", "1")
+	_, key, _ := strings.Cut(out, `"key":"`)
+	key, _, _ = strings.Cut(key, `"`)
+	var total int64
+	for _, name := range []string{"train-000000.tar", "train-000001.tar"} {
+		info, err := os.Stat(filepath.Join(server.Dir, s3test.Bucket, "set", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += info.Size()
+	}
+	for _, c := range []struct {
+		args []string
+		most int64 // bytes of shards
+	}{
+		{[]string{"ls", set}, 0},
+		{[]string{"info", set}, 0},
+		{[]string{"cat", set, key, "cls"}, 1 << 10},
+		{[]string{"cat", set, key, "jpg"}, total / 20},
+		{[]string{"extract", set, filepath.Join(t.TempDir(), "one"), "--where", "key = '" + key + "'"}, total / 20},
+		{[]string{"verify", set}, total + total/20},
+	} {
+		front.Forget()
+		do(t, c.args...)
+		var sent int64
+		for _, r := range front.Forget() {
+			if strings.HasSuffix(r.Path, ".tar") {
+				sent += r.Sent
+			}
+		}
+		if sent > c.most {
+			t.Errorf("%q: %d bytes of shards, of %d", c.args[0], sent, total)
+		}
+	}
+}

@@ -728,3 +728,66 @@ func TestConfig(t *testing.T) {
 		t.Errorf("wrong variables: %v", err)
 	}
 }
+
+// Each request says what the configuration asks for: who pays, and of what is written,
+// how it is encrypted, where it is kept and under which tags.
+func TestHeaders(t *testing.T) {
+	server := s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	var mu sync.Mutex
+	var header http.Header
+	seen := map[string]http.Header{} // by method, and for POST by what is posted
+	front := server.Front(t, func(r s3test.Request) s3test.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		name := r.Method
+		if strings.Contains(r.Query, "list-type") {
+			name = "LIST"
+		}
+		seen[name] = header
+		return s3test.Fault{Status: 403, Code: "AccessDenied"}
+	})
+	front.Header = func(h http.Header) {
+		mu.Lock()
+		defer mu.Unlock()
+		header = h.Clone()
+	}
+	s := newStore(t, bucketURL+"/x", s3.Config{
+		Endpoint: front.URL, RequesterPays: true, SSE: "aws:kms", KMSKey: "key-1", StorageClass: "STANDARD_IA", Tags: "team=vision&keep=yes",
+	})
+	_, open := s.Open(t.Context(), "a")
+	_, stat := s.Stat(t.Context(), "a")
+	var list error
+	for _, err := range s.List(t.Context(), "") {
+		list = err
+	}
+	for _, err := range []error{
+		open, stat, list, s.Remove(t.Context(), "a"), store.WriteAll(t.Context(), s, "small", []byte("x")), store.WriteAll(t.Context(), s, "large", random(1, 9<<20)),
+	} {
+		if !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("%v", err)
+		}
+	}
+	written := map[string]string{
+		"X-Amz-Server-Side-Encryption": "aws:kms", "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id": "key-1",
+		"X-Amz-Storage-Class": "STANDARD_IA", "X-Amz-Tagging": "team=vision&keep=yes",
+	}
+	for name, want := range map[string]map[string]string{"GET": nil, "HEAD": nil, "LIST": nil, "DELETE": nil, "PUT": written, "POST": written} {
+		if got := seen[name].Get("X-Amz-Request-Payer"); got != "requester" {
+			t.Errorf("%s: the payer is %q", name, got)
+		}
+		for h, value := range want {
+			if got := seen[name].Get(h); got != value {
+				t.Errorf("%s: %s is %q, want %q", name, h, got, value)
+			}
+		}
+	}
+	// Without a signature there is none of it, nor of any credentials.
+	s = newStore(t, bucketURL+"/x", s3.Config{Endpoint: front.URL, Anonymous: true})
+	if _, err := s.Open(t.Context(), "a"); !errors.Is(err, fs.ErrPermission) {
+		t.Error(err)
+	}
+	if h := seen["GET"]; h.Get("Authorization") != "" || h.Get("X-Amz-Request-Payer") != "" {
+		t.Errorf("an anonymous request has %v", h)
+	}
+}
