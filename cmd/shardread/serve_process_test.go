@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -26,8 +25,6 @@ import (
 	"time"
 
 	"shardify/feed"
-	"shardify/imaging/transform"
-	"shardify/reader"
 )
 
 // server is `shardread serve` in a process of its own.
@@ -120,8 +117,6 @@ func socketPair(t *testing.T) (here net.Conn, there *os.File) {
 	return here, os.NewFile(uintptr(fds[1]), "there")
 }
 
-var smallConfig = reader.Config{BatchSize: 3, Transform: transform.List{transform.CenterCrop{Size: transform.Size{32}}}}
-
 // epochOf reads an epoch, and returns how many samples came.
 func epochOf(t *testing.T, c *feed.Client, dir string) (samples int) {
 	t.Helper()
@@ -184,35 +179,6 @@ func TestServeInherited(t *testing.T) {
 	if err := s.ends(t); err != nil || s.stderr.Len() > 0 {
 		t.Errorf("the server ends with %v: %s", err, s.stderr)
 	}
-}
-
-// holderEnv is set in a process that attaches to the server at its value, holds a batch,
-// and waits.
-const holderEnv = "SHARDIFY_TEST_HOLDER"
-
-// hold is what such a process does.
-func hold(address, dir string) error {
-	c, err := feed.Dial(context.Background(), "unix", address, feed.DialConfig{Name: "holder"})
-	if err != nil {
-		return err
-	}
-	r, err := c.Open(context.Background(), dir, smallConfig)
-	if err != nil {
-		return err
-	}
-	r.SetCredit(1)
-	for b, err := range r.Epoch(context.Background(), 0) {
-		if err != nil {
-			return err
-		}
-		if _, err := os.Stdout.WriteString("held\n"); err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, os.Stdin)
-		b.Release()
-		return err
-	}
-	return errors.New("no batch came")
 }
 
 // A client that is killed with batches in hand leaves nothing, and others go on.
