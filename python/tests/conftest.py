@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 """The repository."""
+
+# A job in the background of a shell has interrupts ignored, and so have the processes that
+# it starts: there is no KeyboardInterrupt to test then.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The package is tested as it lies here, in this process and in those that tests start.
 sys.path.insert(0, str(ROOT / "python"))
