@@ -8,7 +8,9 @@ here may be used by several threads at once.
 A connection is served by one thread of its own, which does all reading and writing on the
 socket, so that neither an interrupt nor a finalizer in some other thread can tear a message
 apart. What others want of it they put in a queue without taking any lock: finalizers run
-wherever the garbage collector happens to.
+wherever the garbage collector happens to. That a batch's memory is free is told to it by a
+weak reference whose callback is a method of C's, in which no interrupt can be raised, and
+lost. It looks for such soon after it has handed a batch over, if the server needs the room.
 """
 
 from __future__ import annotations
@@ -53,6 +55,10 @@ _log = logging.getLogger("shardread")
 # other thread of Python could give them back, only for what runs in C++.
 GRACE_ALONE = 2.0
 GRACE_THREADS = 60.0
+
+# When, in seconds, a thread looks for what was given back, while anything is lent: at first,
+# each time twice as late, and at last.
+_SOON, _LATER = 0.001, 0.25
 
 _ATTEMPTS = 10  # to find a host's server that stays
 
@@ -139,6 +145,18 @@ class RawBatch:
         return [bytes(view[at : at + n]) if n >= 0 else None for at, n in table]
 
 
+class _Lent(weakref.ref[Any]):
+    """What keeps a batch's memory lent, by a reference that lets go of it."""
+
+    __slots__ = ("batch", "memory", "nbytes", "own", "run")
+
+    run: int
+    batch: int
+    nbytes: int
+    memory: Memory
+    own: bool  # not the server's
+
+
 @dataclass
 class _Call:
     """A request under way."""
@@ -198,6 +216,9 @@ class Connection:
         self._pid: Final = os.getpid()
         self._changed = threading.Condition()
         self._commands: deque[Any] = deque()
+        self._returned: deque[_Lent] = deque()
+        self._lent: dict[tuple[int, int], _Lent] = {}
+        self._slept = _SOON
         self._wake: Final = _Wake()
         self._ids = itertools.count(1)
         self._calls: dict[int, _Call] = {}
@@ -311,6 +332,7 @@ class Connection:
     def _run(self) -> None:
         sock, stderr = self._attached.sock, self._attached.stderr
         sending = bytearray()
+        ready: list[int] = []
         try:
             self._selector.register(self._wake.reading, selectors.EVENT_READ)
             self._selector.register(sock, selectors.EVENT_READ)
@@ -324,7 +346,7 @@ class Connection:
                     break
                 both = selectors.EVENT_READ | (selectors.EVENT_WRITE if sending else 0)
                 self._selector.modify(sock, both)
-                ready = [key.fd for key, _ in self._selector.select()]
+                ready = [k.fd for k, _ in self._selector.select(self._patience(bool(ready)))]
                 if self._wake.reading in ready:
                     self._wake.clear()
                 if stderr is not None and stderr.fileno() in ready and not self._attached.listen():
@@ -347,37 +369,50 @@ class Connection:
         else:
             self._fail(ServerError("the connection was closed"))
 
+    def _patience(self, busy: bool) -> float | None:
+        """Return how long to sleep, at most, before looking for what was given back."""
+        if not self._lent:
+            return None
+        if not any(run._tight() for run in list(self._passes.values())):
+            return _LATER
+        self._slept = _SOON if busy else min(2 * self._slept, _LATER)
+        return self._slept
+
     def _obey(self, sending: bytearray) -> bool:
         """Do what was posted; False says that the last user has left."""
         released: dict[int, list[int]] = {}
+        while self._returned:
+            lent = self._returned.popleft()
+            del self._lent[lent.run, lent.batch]
+            released.setdefault(lent.run, []).append(lent.batch)
+            if lent.own:
+                self._inbox.give_back(lent.memory)
+            if (run := self._passes.get(lent.run)) is not None:
+                run._outstanding -= lent.nbytes
+                run._released += 1
+        for number, batches in released.items():
+            sending += frame({"op": "release", "pass": number, "batches": batches})
+        if released:
+            with self._changed:
+                self._changed.notify_all()
         while self._commands:
             command = self._commands.popleft()
             if command is None:
                 return False
-            if isinstance(command, tuple):
-                released.setdefault(command[0], []).append(command[1])
-            elif isinstance(command, bytes):
+            if isinstance(command, bytes):
                 sending += command
-            else:
-                if command.reader is not None:
-                    close = {"op": "close", "id": next(self._ids), "reader": command.reader}
-                    sending += frame(close)
-                with _registry_lock:
-                    self.users -= 1
-                    last = self.users <= 0
-                    if last and _registry.get(self.key) is self:
-                        del _registry[self.key]
-                if last:
-                    self._waiting.append(command)
-                    return False
-                command.done.set()
-        for number, batches in released.items():
-            sending += frame({"op": "release", "pass": number, "batches": batches})
-            if (run := self._passes.get(number)) is not None:
-                run._released += len(batches)
-        if released:
-            with self._changed:
-                self._changed.notify_all()
+                continue
+            if command.reader is not None:
+                sending += frame({"op": "close", "id": next(self._ids), "reader": command.reader})
+            with _registry_lock:
+                self.users -= 1
+                last = self.users <= 0
+                if last and _registry.get(self.key) is self:
+                    del _registry[self.key]
+            if last:
+                self._waiting.append(command)
+                return False
+            command.done.set()
         return True
 
     def _write(self, sending: bytearray) -> None:
@@ -444,18 +479,11 @@ class Connection:
         """Make a batch of its description."""
         memory = self._slabs[fields["slab"]] if payload is None else payload
         lease = memory.type.from_buffer(memory.map)
-        again = self._inbox if payload is not None else None
-        finalizer = weakref.finalize(
-            lease, self._give_back, number, fields["number"], memory, again
-        )
-        finalizer.atexit = False
+        lent = _Lent(lease, self._returned.append)
+        lent.run, lent.batch, lent.nbytes = number, fields["number"], fields["bytes"]
+        lent.memory, lent.own = memory, payload is not None
+        self._lent[number, lent.batch] = lent
         return RawBatch(fields, memory, lease)
-
-    def _give_back(self, run: int, batch: int, memory: Memory, again: Inbox | None) -> None:
-        """Return a batch's memory; called by the garbage collector, in any thread."""
-        if again is not None:
-            again.give_back(memory)
-        self._post((run, batch))
 
     def _fail(self, error: ShardreadError, *, gone: bool = False) -> None:
         """End the connection, and tell everyone why; ``gone`` is the server, without a word."""
@@ -586,9 +614,9 @@ class Reader:
         return manifest
 
     def stats(self) -> dict[str, Any]:
-        """Return reader.Stats: what each stage has done, and what the consumer waits for."""
-        stats: dict[str, Any] = self._request("stats", {})
-        return stats
+        """Return reader.Stats, and as ``bound`` what held its passes up."""
+        reply = self._request("stats", {})
+        return {**reply["stats"], "bound": reply["bound"]}
 
     def close(self) -> None:
         """End the reader's passes and close it; the last one of a server ends that, too.
@@ -613,11 +641,15 @@ class Pass:
         self._error: ShardreadError | None = None
         self._held: dict[str, Any] | None = None
         self._released = 0  # as the server was told
+        self._outstanding = 0  # bytes of those that it was not told of
+        self._largest = 0
         self._connection._passes[self.number] = self
         self._finalizer = weakref.finalize(self, _stop, self._connection, self.number)
         self._finalizer.atexit = False
 
     def _take(self, batch: RawBatch) -> None:
+        self._outstanding += batch.nbytes
+        self._largest = max(self._largest, batch.nbytes)
         with self._connection._changed:
             if self._finalizer.alive:
                 self._queue.append(batch)
@@ -639,7 +671,13 @@ class Pass:
         """Return the next batch if it is there already."""
         self._connection.check_process()
         with self._connection._changed:
-            return self._queue.popleft() if self._queue else None
+            return self._hand_over() if self._queue else None
+
+    def _hand_over(self) -> RawBatch:
+        """Take the first batch of the queue, for a consumer that may now drop the one before."""
+        if self._tight():
+            self._connection._wake()
+        return self._queue.popleft()
 
     def next(self) -> RawBatch | None:
         """Wait for the next batch; None says that there is none.
@@ -658,7 +696,7 @@ class Pass:
         with connection._changed:
             while True:
                 if self._queue:
-                    return self._queue.popleft()
+                    return self._hand_over()
                 if self._error is not None:
                     raise copy.copy(self._error)
                 if self._ended:
@@ -670,6 +708,7 @@ class Pass:
                     deadline = None
                     connection._changed.wait()
                 elif deadline is None:
+                    connection._wake()
                     # Arrays in reference cycles would be in nobody's hands.
                     connection._changed.release()
                     try:
@@ -683,6 +722,10 @@ class Pass:
                 else:
                     raise self._too_many()
 
+    def _tight(self) -> bool:
+        """Whether the server has no room for another batch, as far as we know."""
+        return self._held is not None or self._outstanding + self._largest > self.credit
+
     def _stuck(self) -> bool:
         """Whether the server waits for batches of which none is on its way back."""
         held = self._held
@@ -690,6 +733,7 @@ class Pass:
             held is not None
             and held["released"] >= self._released
             and not self._connection._commands
+            and not self._connection._returned
         )
 
     def _too_many(self) -> TooManyBatchesHeld:
