@@ -85,7 +85,9 @@ class Loader:
     config
         What to read and what to make of it; see :class:`shardread.config.Config`.
         ``rank`` and ``world`` are found out where they are not given: from
-        torch.distributed, or what torchrun, srun or mpirun have set.
+        torch.distributed, or what torchrun, srun or mpirun have set. ``ends`` is "exact":
+        the last batch is smaller where samples are left that fill none, and no sample is
+        left out; "drop" is drop_last.
 
     Raises
     ------
@@ -154,7 +156,10 @@ class Loader:
         self._rank, self._world = rank_and_world(config.get("rank"), config.get("world"))
         self._request = {
             "data": _data(given["data"], stream=given["stream"], remote=self._address.remote),
-            "config": as_json(config) | {"rank": self._rank, "world": self._world},
+            # The engine's default leaves out what fills no batch; torch's DataLoader does not.
+            "config": {"ends": "exact"}
+            | as_json(config)
+            | {"rank": self._rank, "world": self._world},
         }
         if given["stream"]:
             self._request["stream"] = True

@@ -78,11 +78,12 @@ def test_a_pass_is_an_epoch_and_the_next_one_follows(shards: Path) -> None:
         return [b.samples.tolist() for b in loader.batches()]
 
     with shardread.Loader(shards, split="train", batch_size=16, transform=TRAIN) as loader:
-        assert len(loader) == 7
+        assert len(loader) == 8
         assert loader.samples == 120
         assert loader.batch_size == 16
         assert loader.epoch == 0
         first = samples(loader)
+        assert sorted(n for batch in first for n in batch) == list(range(120))
         assert loader.epoch == 1
         second = samples(loader)
         assert first != second
@@ -104,7 +105,8 @@ def test_a_pass_is_an_epoch_and_the_next_one_follows(shards: Path) -> None:
 
 def test_a_state_goes_on_behind_the_last_batch(shards: Path) -> None:
     given: dict[str, Any] = {
-        "split": "train", "batch_size": 16, "seed": 5, "transform": TRAIN, "framework": "numpy",
+        "split": "train", "batch_size": 16, "ends": "drop", "seed": 5, "transform": TRAIN,
+        "framework": "numpy",
     }  # fmt: skip
 
     def all_of(loader: shardread.Loader) -> list[tuple[int, int, bytes]]:
@@ -239,7 +241,7 @@ def test_loaders_of_a_process_share_a_server_that_ends_with_the_last(shards: Pat
     gc.collect()
     assert process.wait(60) == 0
     # A loader that was closed opens anew.
-    assert len(a) == 1
+    assert len(a) == 2
     a.close()
     assert not _client._registry
 
@@ -249,10 +251,10 @@ def test_what_a_loader_knows_of_itself(shards: Path) -> None:
         assert len(loader.classes) == 5
         assert loader.config["transform"][0] == {"random_resized_crop": {"size": 32}}
         assert loader.manifest["splits"][0]["name"] == "train"
-        assert sum(1 for _ in loader) == 7
+        assert sum(1 for _ in loader) == 8
         stats = loader.stats()
-        assert stats["batches"] == 7
-        assert stats["samples"] == 112
+        assert stats["batches"] == 8
+        assert stats["samples"] == 120
         assert stats["waits"].keys() >= {"decode_ns", "store_ns"}
         assert repr(loader) == f"Loader({shards!r}, rank 0 of 1)"
 

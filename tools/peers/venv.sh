@@ -39,10 +39,12 @@ wanted=$(sed -n 's/^# system: //p' "$list")
 [ -z "$wanted" ] || sh "$(dirname "$0")/programs.sh" $wanted
 packages='import sysconfig; print(sysconfig.get_path("purelib"))'
 over=$(sed -n 's/^# over: //p' "$list")
-rm -f "$("$folder/bin/python" -c "$packages")/over.pth"
+own=$("$folder/bin/python" -c "$packages")
+rm -f "$own/over.pth"
 if [ -n "$over" ]; then
+	# Relative, that the environments may be moved together.
 	below=$("$(dirname "$folder")/$over/bin/python" -c "$packages")
-	echo "$below" >"$("$folder/bin/python" -c "$packages")/over.pth"
+	"$python" -c 'import os, sys; print(os.path.relpath(*sys.argv[1:]))' "$below" "$own" >"$own/over.pth"
 fi
 # What is listed is all that is needed; the resolver has nothing to decide.
 "$uv/bin/uv" pip sync --quiet --python "$folder/bin/python" "$list"

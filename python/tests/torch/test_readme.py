@@ -35,4 +35,4 @@ def test_the_example_of_the_readme(photographs: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout == "torch.Size([32, 3, 224, 224]) torch.float32 tensor(True)\n3 3\n"
+    assert run.stdout == "torch.Size([8, 3, 224, 224]) torch.float32 tensor(True)\n3 3\n"
