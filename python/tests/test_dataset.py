@@ -292,18 +292,33 @@ def items(data: shardread.Dataset, numbers: list[int], out: Any) -> None:
     out.put([data[i]["key"] for i in numbers])
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
-def test_processes_may_share_one(train: shardread.Dataset, how: str) -> None:
+def share(shards: str, how: str) -> None:
+    """Let two processes of a kind read beside this one."""
     import multiprocessing  # noqa: PLC0415
 
     context: Any = multiprocessing.get_context(how)
     out = context.Queue()
-    keys = [sample["key"] for sample in train]
-    processes = [context.Process(target=items, args=(train, [i, 9], out)) for i in range(2)]
-    for process in processes:
-        process.start()
-    found = sorted(out.get(timeout=120) for _ in processes)
-    for process in processes:
-        process.join(60)
-    assert found == sorted([[keys[0], keys[9]], [keys[1], keys[9]]])
-    assert train[2]["key"] == keys[2]
+    with shardread.open(shards, split="train") as train:
+        keys = [sample["key"] for sample in train]
+        processes = [context.Process(target=items, args=(train, [i, 9], out)) for i in range(2)]
+        for process in processes:
+            process.start()
+        found = sorted(out.get(timeout=120) for _ in processes)
+        for process in processes:
+            process.join(60)
+        assert found == sorted([[keys[0], keys[9]], [keys[1], keys[9]]])
+        assert train[2]["key"] == keys[2]
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+def test_processes_may_share_one(shards: Path, how: str) -> None:
+    # In a process of its own: a fork of one that has JAX or TensorFlow may never end.
+    call = f"import test_dataset; test_dataset.share({str(shards)!r}, {how!r})"
+    run = subprocess.run(
+        [sys.executable, "-c", call],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
