@@ -227,8 +227,10 @@ def _command(to: Address, *args: str) -> list[str]:
 
 
 def _start_private(to: Address) -> Attached:
-    ours, theirs = socket.socketpair()
     listen = ["--socket", to.path] if to.path else []
+    if to.path:
+        _wait_until_free(to.path)
+    ours, theirs = socket.socketpair()
     try:
         # In a session of its own, as an interrupt at the keyboard is meant for us.
         process = subprocess.Popen(
@@ -245,6 +247,17 @@ def _start_private(to: Address) -> Attached:
     finally:
         theirs.close()
     return Attached(ours, "the loader's server (shardread serve)", process=process)
+
+
+def _wait_until_free(path: str) -> None:
+    """Wait for this process's last server to end, which listens there until it has."""
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        try:
+            _connect(path).close()
+        except OSError:
+            return
+        time.sleep(0.002)
 
 
 def _connect(path: str) -> socket.socket:

@@ -322,3 +322,13 @@ def test_processes_may_share_one(shards: Path, how: str) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_a_server_follows_another_at_once(shards: Path) -> None:
+    """The one that ends listens where the next one is to."""
+    for i in range(20):
+        dataset = shardread.IterableDataset(shards, split="train")
+        for sample in dataset:
+            assert sample["image"].shape[2] == 3, i
+            break
+        del dataset, sample
