@@ -57,7 +57,7 @@ def pack(photos: Path | None, folder: Path) -> Path:
             for file in files:
                 link = images / file.name.split("_")[0] / f"{k}-{file.name}"
                 link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(file)
+                link.symlink_to(file.resolve())
     command = [_programs.find("shardify"), "pack", str(images), str(folder / "shards")]
     subprocess.run(command, check=True, capture_output=True)
     return folder / "shards"
