@@ -26,6 +26,20 @@ import (
 	"shardify/store/s3/s3test"
 )
 
+// bucketOf starts a server, which the environment then names, with a data set.
+func bucketOf(t *testing.T, options datasettest.Options) (server *s3test.Server, url string) {
+	t.Helper()
+	server = s3test.Start(t)
+	server.Setenv(t, server.Endpoint)
+	url = "s3://" + s3test.Bucket + "/set"
+	st, err := open.URL(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	datasettest.Write(t, st, options)
+	return server, url
+}
+
 // largeSample is a sample of about the size of a photograph, without pixels.
 func largeSample(n, _ int) datasettest.Made {
 	data := make([]byte, 110_000)
@@ -35,18 +49,11 @@ func largeSample(n, _ int) datasettest.Made {
 	return datasettest.Made{Sample: sample.Sample{Key: fmt.Sprintf("%06d", n), Fields: []sample.Field{{Name: "bin", Data: data}}}, Label: int64(n % 5)}
 }
 
-// inBucket is a data set of such samples in a bucket, and what stands before it. Requests
+// inBucket is a data set of large samples in a bucket, and what stands before it. Requests
 // take the time wait.
 func inBucket(t *testing.T, shards, samples int, wait *time.Duration) (url string, front *s3test.Front) {
 	t.Helper()
-	server := s3test.Start(t)
-	server.Setenv(t, server.Endpoint)
-	url = "s3://" + s3test.Bucket + "/set"
-	st, err := open.URL(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	datasettest.Write(t, st, datasettest.Options{Shards: shards, Samples: samples, Make: largeSample})
+	server, url := bucketOf(t, datasettest.Options{Shards: shards, Samples: samples, Make: largeSample})
 	front = server.Front(t, func(s3test.Request) s3test.Fault { return s3test.Fault{Stall: *wait} })
 	t.Setenv("AWS_ENDPOINT_URL_S3", front.URL)
 	return url, front
@@ -220,14 +227,7 @@ func residentBytes(t *testing.T) (n int64) {
 // An epoch through faults of every kind, each in a hundredth of the requests, has the
 // same samples in the same order, and leaves neither goroutines nor connections.
 func TestS3Faults(t *testing.T) {
-	server := s3test.Start(t)
-	server.Setenv(t, server.Endpoint)
-	url := "s3://" + s3test.Bucket + "/set"
-	st, err := open.URL(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	datasettest.Write(t, st, datasettest.Options{Shards: 3, Samples: 300, Make: smallSample})
+	server, url := bucketOf(t, datasettest.Options{Shards: 3, Samples: 300, Make: smallSample})
 	faults := []s3test.Fault{
 		{Status: 500, Code: "InternalError"}, {Status: 503, Code: "SlowDown"}, {Reset: true}, {Lose: true},
 		{Cut: 1}, {Cut: 3000}, {Shift: 7}, {Flip: 2000}, {Stall: time.Hour},
@@ -335,14 +335,7 @@ func smallSample(n, _ int) datasettest.Made {
 
 // A server that is killed in the middle of an epoch, and comes back, costs time.
 func TestS3ServerKilled(t *testing.T) {
-	server := s3test.Start(t)
-	server.Setenv(t, server.Endpoint)
-	url := "s3://" + s3test.Bucket + "/set"
-	st, err := open.URL(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	datasettest.Write(t, st, datasettest.Options{Shards: 3, Samples: 400, Make: smallSample})
+	server, url := bucketOf(t, datasettest.Options{Shards: 3, Samples: 400, Make: smallSample})
 	c := Config{
 		BatchSize: 16, Ends: EndsExact, Decode: DecodeNone, Fields: []string{"bin"}, Shuffle: ShuffleGlobal,
 		Memory: 4 << 20, Retry: retry.Config{Attempts: 100, Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
@@ -364,14 +357,7 @@ func TestS3ServerKilled(t *testing.T) {
 // Credentials that expire in the middle of an epoch, and are renewed in their file, cost
 // nothing: the chain is asked again.
 func TestS3Expired(t *testing.T) {
-	server := s3test.Start(t)
-	server.Setenv(t, server.Endpoint)
-	url := "s3://" + s3test.Bucket + "/set"
-	st, err := open.URL(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	datasettest.Write(t, st, datasettest.Options{Shards: 3, Samples: 400, Make: smallSample})
+	server, url := bucketOf(t, datasettest.Options{Shards: 3, Samples: 400, Make: smallSample})
 	file := filepath.Join(t.TempDir(), "credentials")
 	login := func(access string) {
 		text := fmt.Sprintf("[default]\naws_access_key_id=%s\naws_secret_access_key=%s\n", access, server.Secret)
