@@ -1,16 +1,22 @@
 // A test double of NVIDIA's driver library: a shared library with the functions of libcuda
-// that shardify calls, on the host's memory. What is asked of a stream is done at once.
+// that shardify calls, on the host's memory. What is asked of a stream is done at once, but
+// for copies from pinned memory under FAKE_CUDA_LATE_COPIES, which are done when they are
+// waited for, and events, which are done after FAKE_CUDA_LATE_EVENTS questions.
 //
 // It is strict where libcuda would crash or go wrong in silence: a call needs its context
 // to be current, copies must lie within one allocation, and what is freed must be there.
-// It counts what is not freed, and fails on request. It says nothing about real hardware.
+// It counts what is not freed, in the folder FAKE_CUDA_COUNTS also for other processes, and
+// fails on request. It says nothing about real hardware.
 
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 typedef int result;
 enum {
@@ -29,7 +35,7 @@ static struct { char name[64]; int value; } settings[8];
 
 void fake_set(const char *name, int value) {
 	for (int i = 0; i < 8; i++)
-		if (!settings[i].name[0]) {
+		if (!settings[i].name[0] || !strcmp(settings[i].name, name)) {
 			snprintf(settings[i].name, sizeof settings[i].name, "%s", name);
 			settings[i].value = value;
 			return;
@@ -71,14 +77,27 @@ static result failing(const char *name) {
 }
 
 // Things: whatever has to be freed.
-enum kind { MEMORY, PINNED, REGISTERED, STREAM, EVENT, MODULE, CONTEXT, kinds };
-struct thing { enum kind kind; uintptr_t at; size_t size; int device; struct thing *next; };
+enum kind { MEMORY, PINNED, REGISTERED, STREAM, EVENT, MODULE, CONTEXT, HANDLE, RANGE, MAPPED, kinds };
+struct thing { enum kind kind; uintptr_t at; size_t size; int device, late; struct thing *next; };
 static struct thing *things;
-static long long live[kinds], bytes[kinds];
+static long long live_here[kinds], *live = live_here, bytes[kinds];
+
+// count has how many things there are in a file of the process in FAKE_CUDA_COUNTS.
+__attribute__((constructor)) static void count(void) {
+	const char *folder = getenv("FAKE_CUDA_COUNTS");
+	if (!folder) return;
+	char path[4096];
+	snprintf(path, sizeof path, "%s/%d", folder, getpid());
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || ftruncate(fd, sizeof live_here)) abort();
+	live = mmap(0, sizeof live_here, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (live == MAP_FAILED) abort();
+	close(fd);
+}
 
 static struct thing *add(enum kind kind, uintptr_t at, size_t size, int device) {
 	struct thing *t = calloc(1, sizeof *t);
-	*t = (struct thing){kind, at ? at : (uintptr_t)t, size, device, 0};
+	*t = (struct thing){kind, at ? at : (uintptr_t)t, size, device, 0, 0};
 	pthread_mutex_lock(&mutex);
 	t->next = things, things = t;
 	live[kind]++, bytes[kind] += size;
@@ -111,6 +130,23 @@ static int holds(enum kind kind, uintptr_t at, size_t size) {
 }
 
 static int handle(enum kind kind, uintptr_t at) { return holds(kind, at, 0); }
+static int on_card(uintptr_t at, size_t size) { return holds(MEMORY, at, size) || holds(MAPPED, at, size); }
+
+// Copies that are still to be done, in the order of all streams.
+struct copy { void *to; const void *from; size_t size; struct copy *next; };
+static struct copy *pending, **pending_end = &pending;
+
+static void do_pending(void) {
+	pthread_mutex_lock(&mutex);
+	while (pending) {
+		struct copy *c = pending;
+		memcpy(c->to, c->from, c->size);
+		pending = c->next;
+		free(c);
+	}
+	pending_end = &pending;
+	pthread_mutex_unlock(&mutex);
+}
 
 // fake_live is how many things of a kind there are, fake_bytes how much memory they are.
 long long fake_live(int kind) { return live[kind]; }
@@ -188,6 +224,8 @@ result cuDeviceGetAttribute(int *v, int attribute, int device) {
 	case 16: *v = 132; return SUCCESS;
 	case 18: *v = 0; return SUCCESS;
 	case 40: *v = 3; return SUCCESS;
+	case 102: *v = 1; return SUCCESS;
+	case 103: *v = setting("FAKE_CUDA_SHARES", 1); return SUCCESS;
 	case 75: *v = setting("FAKE_CUDA_CAPABILITY", 90) / 10; return SUCCESS;
 	case 76: *v = setting("FAKE_CUDA_CAPABILITY", 90) % 10; return SUCCESS;
 	}
@@ -229,12 +267,12 @@ result cuCtxPopCurrent_v2(uintptr_t *c) {
 	return SUCCESS;
 }
 
-result cuCtxSynchronize(void) { IN_CONTEXT return SUCCESS; }
+result cuCtxSynchronize(void) { IN_CONTEXT do_pending(); return SUCCESS; }
 
 result cuMemGetInfo_v2(size_t *unused, size_t *total) {
 	IN_CONTEXT
 	*total = (size_t)setting("FAKE_CUDA_MIB", 1024) << 20;
-	*unused = *total - bytes[MEMORY];
+	*unused = *total - bytes[MEMORY] - bytes[MAPPED];
 	return SUCCESS;
 }
 
@@ -254,6 +292,7 @@ result cuMemAlloc_v2(uintptr_t *p, size_t n) {
 result cuMemFree_v2(uintptr_t p) {
 	IN_CONTEXT
 	size_t n;
+	do_pending();
 	if (!drop(MEMORY, p, &n)) return INVALID_VALUE;
 	memset((void *)p, 0xdb, n);
 	free((void *)p);
@@ -293,32 +332,44 @@ result cuMemHostUnregister(void *p) {
 	return drop(REGISTERED, (uintptr_t)p, &n) ? SUCCESS : INVALID_VALUE;
 }
 
-#define STREAM_OF(s) if (s && !handle(STREAM, s)) return INVALID_HANDLE;
+#define STREAM_OF(s) if (s > 2 && !handle(STREAM, s)) return INVALID_HANDLE;
 
 result cuMemcpyHtoDAsync_v2(uintptr_t to, const void *from, size_t n, uintptr_t s) {
 	IN_CONTEXT STREAM_OF(s)
-	if (!holds(MEMORY, to, n)) return INVALID_VALUE;
+	if (!on_card(to, n)) return INVALID_VALUE;
+	if (setting("FAKE_CUDA_LATE_COPIES", 0) && (holds(PINNED, (uintptr_t)from, n) || holds(REGISTERED, (uintptr_t)from, n))) {
+		struct copy *c = malloc(sizeof *c);
+		*c = (struct copy){(void *)to, from, n, 0};
+		pthread_mutex_lock(&mutex);
+		*pending_end = c, pending_end = &c->next;
+		pthread_mutex_unlock(&mutex);
+		return SUCCESS;
+	}
+	do_pending();
 	memcpy((void *)to, from, n);
 	return SUCCESS;
 }
 
 result cuMemcpyDtoHAsync_v2(void *to, uintptr_t from, size_t n, uintptr_t s) {
 	IN_CONTEXT STREAM_OF(s)
-	if (!holds(MEMORY, from, n)) return INVALID_VALUE;
+	if (!on_card(from, n)) return INVALID_VALUE;
+	do_pending();
 	memcpy(to, (void *)from, n);
 	return SUCCESS;
 }
 
 result cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t n, uintptr_t s) {
 	IN_CONTEXT STREAM_OF(s)
-	if (!holds(MEMORY, from, n) || !holds(MEMORY, to, n)) return INVALID_VALUE;
+	if (!on_card(from, n) || !on_card(to, n)) return INVALID_VALUE;
+	do_pending();
 	memmove((void *)to, (void *)from, n);
 	return SUCCESS;
 }
 
 result cuMemsetD8Async(uintptr_t to, unsigned char b, size_t n, uintptr_t s) {
 	IN_CONTEXT STREAM_OF(s)
-	if (!holds(MEMORY, to, n)) return INVALID_VALUE;
+	if (!on_card(to, n)) return INVALID_VALUE;
+	do_pending();
 	memset((void *)to, b, n);
 	return SUCCESS;
 }
@@ -331,7 +382,7 @@ result cuStreamCreate(uintptr_t *s, unsigned flags) {
 }
 
 result cuStreamDestroy_v2(uintptr_t s) { IN_CONTEXT size_t n; return drop(STREAM, s, &n) ? SUCCESS : INVALID_HANDLE; }
-result cuStreamSynchronize(uintptr_t s) { IN_CONTEXT STREAM_OF(s) return SUCCESS; }
+result cuStreamSynchronize(uintptr_t s) { IN_CONTEXT STREAM_OF(s) do_pending(); return SUCCESS; }
 
 #define EVENT_OF(e) if (!handle(EVENT, e)) return INVALID_HANDLE;
 
@@ -348,9 +399,26 @@ result cuEventCreate(uintptr_t *e, unsigned flags) {
 }
 
 result cuEventDestroy_v2(uintptr_t e) { IN_CONTEXT size_t n; return drop(EVENT, e, &n) ? SUCCESS : INVALID_HANDLE; }
-result cuEventRecord(uintptr_t e, uintptr_t s) { IN_CONTEXT STREAM_OF(s) EVENT_OF(e) return SUCCESS; }
-result cuEventQuery(uintptr_t e) { IN_CONTEXT EVENT_OF(e) return SUCCESS; }
-result cuEventSynchronize(uintptr_t e) { IN_CONTEXT EVENT_OF(e) return SUCCESS; }
+
+// late sets how often an event is not done yet when it is asked, or asks it.
+static int late(uintptr_t e, int n) {
+	int left = 0;
+	pthread_mutex_lock(&mutex);
+	for (struct thing *t = things; t; t = t->next)
+		if (t->kind == EVENT && t->at == e) {
+			if (n >= 0) t->late = n;
+			// A smaller setting than there was is good for those that are recorded, too.
+			if (t->late > setting("FAKE_CUDA_LATE_EVENTS", 0)) t->late = setting("FAKE_CUDA_LATE_EVENTS", 0);
+			left = t->late;
+			if (n < 0 && left > 0) t->late--;
+		}
+	pthread_mutex_unlock(&mutex);
+	return left;
+}
+
+result cuEventRecord(uintptr_t e, uintptr_t s) { IN_CONTEXT STREAM_OF(s) EVENT_OF(e) late(e, setting("FAKE_CUDA_LATE_EVENTS", 0)); return SUCCESS; }
+result cuEventQuery(uintptr_t e) { IN_CONTEXT EVENT_OF(e) if (late(e, -1)) return NOT_READY; do_pending(); return SUCCESS; }
+result cuEventSynchronize(uintptr_t e) { IN_CONTEXT EVENT_OF(e) late(e, 0); do_pending(); return SUCCESS; }
 
 result cuEventElapsedTime(float *ms, uintptr_t from, uintptr_t to) {
 	IN_CONTEXT EVENT_OF(from) EVENT_OF(to)
@@ -412,6 +480,9 @@ result cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned gz, unsign
 	unsigned blocks[3] = {gx, gy, gz}, threads[3] = {bx, by, bz};
 	if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || !bx || !by || !bz || bx * by * bz > 1024 || shared || extra)
 		return INVALID_VALUE;
+	do_pending();
 	((const struct kernel *)f)->run(params[0], blocks, threads);
 	return SUCCESS;
 }
+
+#include "fakevmm.h"

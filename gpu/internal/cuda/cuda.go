@@ -129,6 +129,9 @@ type functions struct {
 	memGetInfo, memAlloc, memFree, memHostAlloc, memFreeHost, memHostRegister, memHostUnregister proc
 	memcpyHtoDAsync, memcpyDtoHAsync, memcpyDtoDAsync, memsetD8Async                             proc
 
+	memGetAllocationGranularity, memCreate, memRelease, memExportToShareableHandle, memImportFromShareableHandle proc
+	memAddressReserve, memAddressFree, memMap, memUnmap, memSetAccess                                            proc
+
 	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent                        proc
 	eventCreate, eventDestroy, eventRecord, eventQuery, eventSynchronize, eventElapsedTime proc
 
@@ -165,6 +168,16 @@ func (f *functions) table() []symbol {
 		{&f.memcpyDtoHAsync, "cuMemcpyDtoHAsync_v2"},
 		{&f.memcpyDtoDAsync, "cuMemcpyDtoDAsync_v2"},
 		{&f.memsetD8Async, "cuMemsetD8Async"},
+		{&f.memGetAllocationGranularity, "cuMemGetAllocationGranularity"},
+		{&f.memCreate, "cuMemCreate"},
+		{&f.memRelease, "cuMemRelease"},
+		{&f.memExportToShareableHandle, "cuMemExportToShareableHandle"},
+		{&f.memImportFromShareableHandle, "cuMemImportFromShareableHandle"},
+		{&f.memAddressReserve, "cuMemAddressReserve"},
+		{&f.memAddressFree, "cuMemAddressFree"},
+		{&f.memMap, "cuMemMap"},
+		{&f.memUnmap, "cuMemUnmap"},
+		{&f.memSetAccess, "cuMemSetAccess"},
 		{&f.streamCreate, "cuStreamCreate"},
 		{&f.streamDestroy, "cuStreamDestroy_v2"},
 		{&f.streamSynchronize, "cuStreamSynchronize"},

@@ -61,7 +61,7 @@ func set(t *testing.T, name string, value int) string {
 }
 
 // kinds are the double's kinds of things, in its order.
-var kinds = []string{"allocations", "pinned allocations", "registrations", "streams", "events", "modules", "contexts"}
+var kinds = []string{"allocations", "pinned allocations", "registrations", "streams", "events", "modules", "contexts", "handles of memory", "ranges of addresses", "mappings"}
 
 // clean fails the test where something was not freed.
 func (f *fake) clean(t *testing.T) {
