@@ -76,6 +76,8 @@ type SplitReport struct {
 // nothing to st.
 func DryRun(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Report, err error) {
 	cfg = named(cfg, st).withDefaults()
+	from := cfg.Source
+	cfg.Source = cfg.Source.withoutSecrets()
 	env = env.withDefaults(&cfg)
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -92,7 +94,7 @@ func DryRun(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Report
 	if found.manifest != nil {
 		return &Report{Already: true}, sameOptions(st, found.manifest, cfg)
 	}
-	src, err := cfg.Source.open(ctx, env)
+	src, err := from.open(ctx, env)
 	if err != nil {
 		return nil, err
 	}

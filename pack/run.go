@@ -70,6 +70,8 @@ type Result struct {
 // source.ErrChanged, store.ErrLocked, store.ErrNoSpace and those of fs.
 func Run(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Result, err error) {
 	cfg = named(cfg, st).withDefaults()
+	from := cfg.Source
+	cfg.Source = cfg.Source.withoutSecrets()
 	if err := errors.Join(cfg.Validate(), env.Validate()); err != nil {
 		return nil, err
 	}
@@ -94,7 +96,7 @@ func Run(ctx context.Context, st store.Store, cfg Config, env Env) (_ *Result, e
 			return nil, err
 		}
 	}
-	src, err := cfg.Source.open(ctx, env)
+	src, err := from.open(ctx, env)
 	if err != nil {
 		return nil, err
 	}

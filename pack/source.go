@@ -27,7 +27,8 @@ import (
 // default.
 type Source struct {
 	// Paths are folders of images, or shards, folders of them and patterns for them; in a
-	// bucket, s3://bucket/prefix. With FilesFrom or Table it is at most one folder, which
+	// bucket, s3://bucket/prefix; and of a web server data sets of ours and shards, https://
+	// URLs with braces, whose users, passwords and queries go into no plan or manifest. With FilesFrom or Table it is at most one folder, which
 	// the paths in there are relative to; default: the working directory for FilesFrom,
 	// the table's own folder for Table.
 	Paths []string `json:"paths,omitempty"`
@@ -79,6 +80,15 @@ func (s Source) Validate() error {
 
 func (s Source) folder(env Env) folder.Config {
 	return folder.Config{Layout: s.Layout, Include: s.Include, Exclude: s.Exclude, Workers: env.Workers}
+}
+
+// withoutSecrets is s with paths that only name what is packed.
+func (s Source) withoutSecrets() Source {
+	s.Paths = slices.Clone(s.Paths)
+	for i, p := range s.Paths {
+		s.Paths[i] = stream.Shown(p)
+	}
+	return s
 }
 
 // sources are what is packed, open.
@@ -250,7 +260,7 @@ const lookAt = 10_000
 // isShardsURL is isShards for a store. A folder without an object is an error.
 func isShardsURL(ctx context.Context, url string) (bool, error) {
 	if stream.IsHTTP(url) {
-		return false, fmt.Errorf("source %s: %w: a web server does not say which files it has; name them with --files-from or --table, or copy them", stream.Title(url), errors.ErrUnsupported)
+		return true, nil // package tars says of the rest what to do
 	}
 	st, err := openStore(ctx, url)
 	if err != nil {

@@ -35,6 +35,10 @@ SRC may lie in a bucket, too: s3://bucket/prefix. Its objects, images or shards,
 packed as the files of a folder are. A quoted pattern ('s3://bucket/train-*.tar') is the
 shards that it matches.
 
+Shards of a web server are named one by one, with braces: 'https://host/train-{000..146}.tar',
+each with its signature if it has one; a data set of ours, https://host/folder, is packed by
+its index. Nothing else can be listed there.
+
 Which files make a sample: files of one folder and one stem are one sample (a.jpg,
 a.json); a.seg.png belongs to a.jpg as its field seg.png. Hidden files are left
 out, links are followed. Files that are no images and belong to none are ignored.
@@ -82,6 +86,7 @@ func newPackCommand() *cobra.Command {
   shardify pack ~/imagenet out --max-side 500 --store raw
   shardify pack s3://bucket/images s3://bucket/shards
   shardify pack 's3://bucket/shards/train-*.tar' s3://bucket/shards2 --shards 8
+  shardify pack 'https://host/laion/{00000..00041}.tar' s3://bucket/laion
   shardify pack photos out --dry-run`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -246,9 +246,19 @@ func TestHTTPSecrets(t *testing.T) {
 		reads := [][]string{
 			{"verify", set}, {"verify", set, "--json"}, {"ls", set}, {"info", set}, {"info", set, "--json"}, {"cat", set, key, "cls"},
 			{"extract", set, dir},
+			{"pack", set, dir + "-again"}, {"pack", set, dir + "-dry", "--dry-run", "--json"},
+			{"pack", strings.Replace(set, "/set", "/set/train-00000{0..1}.tar", 1), dir + "-shards"},
 		}
 		for _, args := range reads {
 			s.command(t, false, args...)
+		}
+		if n := s.files(t, dir+"-again", ".tar", "manifest.json") + s.files(t, dir+"-shards", ".tar", "manifest.json"); n < 4 {
+			t.Errorf("%d shards and manifests were packed again", n)
+		}
+		for _, again := range []string{"-again", "-shards"} {
+			if err := os.RemoveAll(dir + again); err != nil {
+				t.Fatal(err)
+			}
 		}
 		for _, args := range [][]string{{"pack", pictures(t), set}, {"index", set}, {"gc", set}} {
 			s.command(t, true, args...)

@@ -1,6 +1,7 @@
 package tars
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,8 @@ func readError(loc source.Location, err error) error {
 	return folder.ReadError(loc, err)
 }
 
-// open opens the shard. An object must be that of the given stamp, if it is not 0.
+// open opens the shard. An object must be that of the given stamp, or if that is 0, of the
+// one that it is known by.
 func (f *file) open(ctx context.Context, stamp int64) (handle, error) {
 	if f.st == nil {
 		file, _, err := openRegular(f.path)
@@ -60,11 +62,11 @@ func (f *file) open(ctx context.Context, stamp int64) (handle, error) {
 		}
 		return localFile{file}, nil
 	}
-	o, err := f.st.Open(store.WithSize(ctx, f.size), f.object)
+	o, size, known, err := f.openObject(ctx)
 	if err != nil {
 		return nil, &storeError{err}
 	}
-	return &object{of: o, path: f.path, size: f.size, stamp: stamp}, nil
+	return &object{of: o, path: f.path, size: size, stamp: cmp.Or(stamp, known)}, nil
 }
 
 // localFile is a file of this machine.

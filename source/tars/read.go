@@ -35,7 +35,11 @@ func (t *Tars) Read(ctx context.Context, loc source.Location, buf []byte) ([]byt
 	switch {
 	case f.format.Compression == compress.None && f.st != nil:
 		read = func(ctx context.Context, f *file, loc source.Location, buf []byte) ([]byte, error) {
-			return folder.ReadObjectPart(ctx, f.st, f.object, f.size, loc, buf)
+			size, _, err := f.known(ctx)
+			if err != nil {
+				return nil, folder.ObjectError(loc, err)
+			}
+			return folder.ReadObjectPart(ctx, f.st, f.object, size, loc, buf)
 		}
 	case f.format.Compression == compress.None:
 		read = func(ctx context.Context, _ *file, loc source.Location, buf []byte) ([]byte, error) {

@@ -70,6 +70,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
@@ -83,6 +84,8 @@ import (
 	"shardify/source"
 	"shardify/source/internal/pass"
 	"shardify/store"
+	"shardify/store/http"
+	"shardify/store/stream"
 )
 
 // Config says how shards are listed.
@@ -121,10 +124,13 @@ type file struct {
 	path   string // absolute, or its URL
 	format formats.Format
 	split  string
-	// st is where it lies as object, with so many bytes and, unless it is 0, this stamp;
-	// nil for a file of this machine.
-	st          store.Store
-	object      string
+	// st is where it lies as object; nil for a file of this machine. unseen says that the
+	// user has named it, and nobody has looked whether it is there.
+	st     store.Store
+	object string
+	unseen bool
+	// mu is for its bytes, which may be unknown, and its stamp, 0 if there is none.
+	mu          sync.Mutex
 	size, stamp int64
 	// own and index are the shard's entry in the manifest of a data set of ours, and
 	// the path or object of its index; nil and empty for other shards.
@@ -151,6 +157,8 @@ type Tars struct {
 	open    cache
 	spool   spool
 	stores  map[string]store.Store // by the URL that a user wrote
+	webs    map[string]*web        // by the URL that they lie below
+	clients []*http.Store          // of these
 }
 
 var _ source.Source = (*Tars)(nil)
@@ -160,12 +168,19 @@ var _ source.Source = (*Tars)(nil)
 // expanded it), or a folder: that of one of our data sets, told by its manifest,
 // whose splits it has; or of another, of which all files with a shard's ending are
 // taken. Each of them may be in a bucket, as s3://bucket/prefix, opened as store/open
-// does; ctx is for what is asked there. Close it after use.
+// does; ctx is for what is asked there. Of a web server it is a data set of ours,
+// https://host/folder, or a shard, whose URL may have braces (stream.Expand) and a
+// signature; no error and no location shows that, nor user and password. A shard that is
+// missing there ends the pass. Close it after use.
 func Open(ctx context.Context, paths []string, cfg Config) (*Tars, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	t := &Tars{name: strings.Join(paths, " "), cfg: cfg, byPath: make(map[string]*file), stores: make(map[string]store.Store)}
+	titles := make([]string, len(paths))
+	for i, p := range paths {
+		titles[i] = stream.Shown(p)
+	}
+	t := &Tars{name: strings.Join(titles, " "), cfg: cfg, byPath: make(map[string]*file), stores: make(map[string]store.Store), webs: make(map[string]*web)}
 	t.spool.dir, t.spool.limit = cfg.TempDir, spoolSize
 	if len(paths) == 0 {
 		return nil, errors.New("no shards are named")
@@ -181,16 +196,19 @@ func Open(ctx context.Context, paths []string, cfg Config) (*Tars, error) {
 			return nil, err
 		}
 		if i > 0 && !slices.Equal(classes, t.classes) {
-			return nil, fmt.Errorf("%q and %q give their labels other names; pack them one by one", paths[0], p)
+			return nil, fmt.Errorf("%q and %q give their labels other names; pack them one by one", titles[0], titles[i])
 		}
 		t.classes = classes
 		if len(t.files) == before {
-			return nil, fmt.Errorf("%q: no shards (%s) there", p, strings.Join(formats.Names(), ", "))
+			return nil, fmt.Errorf("%q: no shards (%s) there", titles[i], strings.Join(formats.Names(), ", "))
 		}
+	}
+	if err := t.openWebs(); err != nil {
+		return nil, errors.Join(err, t.Close())
 	}
 	for _, f := range t.files {
 		if t.byPath[f.path] != nil {
-			return nil, fmt.Errorf("%q is named twice", f.name)
+			return nil, errors.Join(fmt.Errorf("%q is named twice", f.name), t.Close())
 		}
 		t.byPath[f.path] = f
 	}
@@ -315,7 +333,12 @@ func (t *Tars) Remote() bool {
 
 // Close closes the shards that are kept open and removes what was decompressed.
 // There must be no Read, now or later.
-func (t *Tars) Close() error { return errors.Join(t.open.close(), t.spool.close()) }
+func (t *Tars) Close() error {
+	for _, c := range t.clients {
+		c.Close()
+	}
+	return errors.Join(t.open.close(), t.spool.close())
+}
 
 // Name returns the paths given to Open.
 func (t *Tars) Name() string { return t.name }
@@ -420,7 +443,10 @@ func (s *scanner) scan() bool {
 		return false
 	}
 	var of *storeError
-	if errors.As(err, &of) && !errors.Is(err, fs.ErrNotExist) {
+	if missing := errors.Is(err, fs.ErrNotExist); errors.As(err, &of) && (!missing || s.file.unseen) {
+		if missing {
+			of.err = fmt.Errorf("%w: check the URL, and the range of numbers in it", of.err)
+		}
 		// It is no fault of this shard alone, or the list is not what is there any more.
 		if err = of.err; errors.Is(err, store.ErrChanged) {
 			err = fmt.Errorf("%w: %w", source.ErrChanged, err)
@@ -446,7 +472,7 @@ func (s *scanner) samples() (err error) {
 	case <-ctx.Done():
 		return errOver
 	}
-	h, err := s.file.open(ctx, cmp.Or(s.modTime, s.file.stamp))
+	h, err := s.file.open(ctx, s.modTime)
 	if err != nil {
 		return bare(err)
 	}

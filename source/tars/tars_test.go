@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"shardify/index"
 	"shardify/internal/peers"
 	"shardify/sample"
 	"shardify/shard"
@@ -103,7 +104,10 @@ func listing(t testing.TB, src *Tars) []string {
 		if err != nil || int64(len(data)) != e.Size {
 			t.Errorf("%q: %d bytes of %d, %v", e.Path, len(data), e.Size, err)
 		}
-		line := fmt.Sprintf("%s %s %q", e.Key, e.Field, data)
+		line := fmt.Sprintf("%s %s %q", e.Key, e.Field, data[:min(len(data), 100)])
+		if len(data) > 100 {
+			line += fmt.Sprintf(" … %08x", index.FieldChecksum(data))
+		}
 		if e.Class != "" {
 			line += " class " + e.Class
 		}

@@ -15,6 +15,7 @@ import (
 	"shardify/source/folder"
 	"shardify/store"
 	"shardify/store/open"
+	"shardify/store/stream"
 )
 
 // storeAt opens the store of a URL, each once: shards that lie together share what it
@@ -31,8 +32,11 @@ func (t *Tars) storeAt(ctx context.Context, url string) (store.Store, error) {
 	return st, nil
 }
 
-// addURL is add for what lies in a bucket.
+// addURL is add for what lies in a bucket or on a web server.
 func (t *Tars) addURL(ctx context.Context, url string) (classes []string, err error) {
+	if stream.IsHTTP(url) {
+		return t.addWeb(ctx, url)
+	}
 	st, err := t.storeAt(ctx, url)
 	if err != nil {
 		return nil, err
@@ -73,32 +77,41 @@ func (t *Tars) addObject(st store.Store, info store.Info) error {
 
 // addPrefix adds the shards of a data set of ours, or those that lie below a prefix.
 func (t *Tars) addPrefix(ctx context.Context, st store.Store) (classes []string, err error) {
+	classes, ours, err := t.addSet(ctx, st)
+	if err != nil || ours {
+		return classes, err
+	}
+	return nil, t.addMatches(ctx, st, "", loose)
+}
+
+// addSet adds the shards of a data set of ours; ours says that there is one.
+func (t *Tars) addSet(ctx context.Context, st store.Store) (classes []string, ours bool, err error) {
 	data, err := store.ReadAll(ctx, st, index.ManifestName, index.MaxManifest)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, t.addMatches(ctx, st, "", loose)
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	m, err := index.DecodeManifest(data)
 	if errors.Is(err, index.ErrNotManifest) {
-		return nil, t.addMatches(ctx, st, "", loose) // another program's manifest.json
+		return nil, false, nil // another program's manifest.json
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s/%s: %w", st.URL(), index.ManifestName, err)
+		return nil, false, fmt.Errorf("%s/%s: %w", st.URL(), index.ManifestName, err)
 	}
 	for _, s := range m.Splits {
 		for i := range s.Shards {
 			own := &s.Shards[i]
 			f, err := t.addFile(st.URL()+"/"+own.Name, s.Name)
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			f.st, f.object, f.size = st, own.Name, own.Bytes
 			f.own, f.index = own, own.Index.Name
 		}
 	}
-	return m.Classes, nil
+	return m.Classes, true, nil
 }
 
 // loose says whether an object below a prefix is one of its shards.

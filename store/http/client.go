@@ -144,21 +144,26 @@ func CheckURL(text string) error {
 func Title(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
-		scheme, rest, ok := strings.Cut(text, "://")
-		if !ok {
-			return "a URL"
-		}
-		if end := strings.IndexAny(rest, "?#"); end >= 0 {
-			rest = rest[:end]
-		}
-		host, path, slash := strings.Cut(rest, "/")
-		host = host[strings.LastIndexByte(host, '@')+1:]
-		if slash {
-			host += "/" + path
-		}
-		return scheme + "://" + host
+		return Shown(text)
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+}
+
+// Shown is Title for what need not be a URL yet, as a pattern for some: nothing is escaped.
+func Shown(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return "a URL"
+	}
+	if end := strings.IndexAny(rest, "?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	host, path, slash := strings.Cut(rest, "/")
+	host = host[strings.LastIndexByte(host, '@')+1:]
+	if slash {
+		host += "/" + path
+	}
+	return scheme + "://" + host
 }
 
 // ContentRange parses "bytes FROM-TO/SIZE", whose size may be "*" (-1), and

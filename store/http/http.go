@@ -26,7 +26,7 @@
 // servers that send neither, only the checksums of a data set tell.
 //
 // Open fetches the first 64 KiB with its one request, and asks nothing where
-// [store.WithSize] says how large the object is. ReadAt is one request.
+// [store.WithSize] says how large the object is. ReadAt is one request, and so is Stat.
 //
 // The store is for reading: Create, Remove, Lock and Sweep are [store.ErrReadOnly]. A
 // web server has no list of its objects that could be relied on, so List is
@@ -178,6 +178,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Info, e
 
 type object struct {
 	s      *Store
+	name   string
 	target string
 	head   []byte // the object's first bytes, where Open has fetched them
 
@@ -219,7 +220,7 @@ func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", s.path(name), err)
 	}
-	o := &object{s: s, target: target, info: store.Info{Name: name}}
+	o := &object{s: s, name: name, target: target, info: store.Info{Name: name}}
 	if size, ok := store.SizeOf(ctx); ok && size >= 0 {
 		o.info.Size = size
 		return o, nil
@@ -229,23 +230,43 @@ func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.info.Size, o.version, o.known = a.size, a.version, true
-	if t, err := http.ParseTime(a.modified); err == nil {
-		o.info.ModTime = t
-	}
+	o.info = a.info(name)
+	o.version, o.known = a.version, true
 	o.head = append([]byte(nil), buf[:a.n]...)
 	return o, nil
 }
 
-// Info describes the object; ModTime is zero where Open has asked nothing.
-func (o *object) Info() store.Info { return o.info }
+// Stat describes an object, with a request for its first byte: a URL that is signed for
+// GET allows no HEAD.
+func (s *Store) Stat(ctx context.Context, name string) (store.Info, error) {
+	if err := s.check(ctx, "stat", name); err != nil {
+		return store.Info{}, err
+	}
+	target, err := s.target(name)
+	if err != nil {
+		return store.Info{}, fmt.Errorf("stat %s: %w", s.path(name), err)
+	}
+	o := &object{s: s, name: name, target: target, info: store.Info{Name: name}}
+	a, err := o.get(ctx, "stat", version{}, make([]byte, 1), 0)
+	if err != nil {
+		return store.Info{}, err
+	}
+	return a.info(name), nil
+}
+
+// Info describes the object; ModTime and Version are known when something was read.
+func (o *object) Info() store.Info {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.info
+}
 
 // Close ends reading.
 func (o *object) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		return fmt.Errorf("close %s: %w", o.s.path(o.info.Name), fs.ErrClosed)
+		return fmt.Errorf("close %s: %w", o.s.path(o.name), fs.ErrClosed)
 	}
 	o.closed = true
 	return nil
@@ -254,9 +275,9 @@ func (o *object) Close() error {
 // ReadAt fills p from byte off on, with one request at most.
 func (o *object) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
 	o.mu.Lock()
-	known, v, closed := o.known, o.version, o.closed
+	info, known, v, closed := o.info, o.known, o.version, o.closed
 	o.mu.Unlock()
-	fault := func(err error) error { return fmt.Errorf("read %s at %d: %w", o.s.path(o.info.Name), off, err) }
+	fault := func(err error) error { return fmt.Errorf("read %s at %d: %w", o.s.path(o.name), off, err) }
 	switch {
 	case ctx.Err() != nil:
 		return 0, fault(ctx.Err())
@@ -266,7 +287,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) (n int, err er
 		return 0, fault(fs.ErrInvalid)
 	}
 	end := error(nil)
-	if left := max(0, o.info.Size-off); int64(len(p)) > left {
+	if left := max(0, info.Size-off); int64(len(p)) > left {
 		p, end = p[:left], io.EOF
 	}
 	if len(p) == 0 {
@@ -287,7 +308,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) (n int, err er
 			case e.Status == http.StatusPreconditionFailed:
 				return n, fault(fmt.Errorf("%w: it is no longer that of %v", store.ErrChanged, v))
 			case e.Status == http.StatusRequestedRangeNotSatisfiable:
-				return n, fault(fmt.Errorf("%w: it has less than the %d bytes that it had, or should have", store.ErrChanged, o.info.Size))
+				return n, fault(fmt.Errorf("%w: it has less than the %d bytes that it had, or should have", store.ErrChanged, info.Size))
 			}
 		}
 		return n, err
@@ -310,7 +331,7 @@ func (o *object) same(a *answer) error {
 	case a.size != o.info.Size:
 		return fmt.Errorf("%w: it has %d bytes, and had, or should have, %d", store.ErrChanged, a.size, o.info.Size)
 	case !o.known:
-		o.known, o.version = true, a.version
+		o.known, o.version, o.info = true, a.version, a.info(o.name)
 	case a.version != o.version:
 		return fmt.Errorf("%w: it was that of %v, and is that of %v", store.ErrChanged, o.version, a.version)
 	}
@@ -325,13 +346,22 @@ type answer struct {
 	version
 }
 
+// info is what an answer says of the object called name.
+func (a *answer) info(name string) store.Info {
+	info := store.Info{Name: name, Size: a.size, Version: a.etag}
+	if t, err := http.ParseTime(a.modified); err == nil {
+		info.ModTime = t
+	}
+	return info
+}
+
 // errAnswer: the server answers something else than it was asked.
 var errAnswer = errors.New("a wrong answer")
 
 // get fetches the bytes of the object from off on into p, all of it unless the object
 // ends before. Where the body breaks off, the answer says how much came.
 func (o *object) get(ctx context.Context, op string, v version, p []byte, off int64) (a answer, err error) {
-	where := o.s.path(o.info.Name)
+	where := o.s.path(o.name)
 	fault := func(format string, args ...any) error {
 		return fmt.Errorf("%s %s at %d: %w", op, where, off, fmt.Errorf(format, args...))
 	}
@@ -352,7 +382,7 @@ func (o *object) get(ctx context.Context, op string, v version, p []byte, off in
 		}
 		skip = min(off, a.size)
 		if skip > skipSize {
-			return a, fault("%w: the server ignores ranges, and would send all of it for every read: let another one serve the folder (nginx, caddy, `rclone serve http`), or read the shards from front to back, by name (`shardread stream '%s/{...}.tar'`)", errors.ErrUnsupported, o.s.url)
+			return a, fault("%w: the server ignores ranges, and would send all of it for every read: let another one serve the folder (nginx, caddy, `rclone serve http`), copy the files to a disk, or read the shards from front to back, by name (`shardread stream '%s/{...}.tar'`)", errors.ErrUnsupported, o.s.url)
 		}
 	case http.StatusPartialContent:
 		from, _, size, ok := ContentRange(r.Header.Get("Content-Range"))

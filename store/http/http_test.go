@@ -225,6 +225,62 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// Stat takes one request, for a byte, and an object that was opened knows as much as soon
+// as something was read.
+func TestStat(t *testing.T) {
+	dir := t.TempDir()
+	data := random(1, 200_000)
+	put(t, dir, "a", data)
+	put(t, dir, "empty", nil)
+	var requests, sent atomic.Int64
+	served := withETag(dir)
+	server := serve(t, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		requests.Add(1)
+		served.ServeHTTP(&counter{w, &sent}, r)
+	}))
+	s, err := retry.New(newStore(t, server.URL, http.Config{}), retry.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range map[string]int64{"a": int64(len(data)), "empty": 0} {
+		requests.Store(0)
+		sent.Store(0)
+		info, err := store.Stat(t.Context(), s, name)
+		if err != nil || info.Name != name || info.Size != size || info.Version == "" || info.ModTime.IsZero() || requests.Load() != 1 || sent.Load() > 100 {
+			t.Errorf("Stat(%s) = %+v, %v, with %d requests and %d bytes", name, info, err, requests.Load(), sent.Load())
+		}
+		for _, ctx := range []context.Context{t.Context(), store.WithSize(t.Context(), size)} {
+			if size == 0 {
+				continue // nothing is asked
+			}
+			o, err := s.Open(ctx, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := o.ReadAt(ctx, make([]byte, 1), 0); err != nil {
+				t.Error(err)
+			}
+			if got := o.Info(); got != info {
+				t.Errorf("an open object says %+v, Stat %+v", got, info)
+			}
+		}
+	}
+	if _, err := store.Stat(t.Context(), s, "none"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "stat "+server.URL+"/none") {
+		t.Errorf("what is missing: %v", err)
+	}
+}
+
+// counter counts the bytes of bodies.
+type counter struct {
+	nethttp.ResponseWriter
+	n *atomic.Int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.n.Add(int64(len(p)))
+	return c.ResponseWriter.Write(p)
+}
+
 // A server that ignores ranges serves what is small, and says of the rest what to do.
 func TestNoRanges(t *testing.T) {
 	dir := t.TempDir()

@@ -129,7 +129,7 @@ func walk(dir string, want func(string) bool) (found []string, err error) {
 // A brace without its other half is an error, and so are more than 1,048,576 results.
 func Expand(pattern string) ([]string, error) {
 	fault := func(format string, args ...any) ([]string, error) {
-		shown := pattern
+		shown := Shown(pattern)
 		if len(shown) > 200 {
 			shown = shown[:200] + "…"
 		}

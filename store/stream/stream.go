@@ -137,6 +137,14 @@ func Title(name string) string {
 	return http.Title(name)
 }
 
+// Shown is Title for a pattern.
+func Shown(pattern string) string {
+	if !IsHTTP(pattern) {
+		return pattern
+	}
+	return http.Shown(pattern)
+}
+
 // Path is the part of a name that tells the format of what is there.
 func Path(name string) string {
 	if IsHTTP(name) {
