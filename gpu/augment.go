@@ -99,16 +99,9 @@ const opContrast = 2
 func (a *Augmentation) resolve(width, height int) (s augmentSample, err error) {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	flag := func(b bool) uint32 {
-		if b {
-			return 1
-		}
-		return 0
-	}
-	color := func(c augment.Color) uint32 { return uint32(c[0]) | uint32(c[1])<<8 | uint32(c[2])<<16 }
 	s = augmentSample{
 		matrix: a.Matrix, border: uint32(a.Border), flipX: flag(a.FlipX), flipY: flag(a.FlipY),
-		fill: color(a.Fill), erase: color(a.Erasing.Value.Color),
+		fill: packed(a.Fill), erase: packed(a.Erasing.Value.Color),
 	}
 	s.warp = flag(a.Matrix != augment.Matrix{} && a.Matrix != augment.IdentityMatrix)
 	for _, v := range a.Matrix {

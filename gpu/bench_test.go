@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"shardify/imaging/augment"
+	"shardify/imaging/resize"
 	"shardify/imaging/tensor"
 	"shardify/reader"
 )
@@ -208,6 +209,64 @@ func BenchmarkNormalize(b *testing.B) {
 				})
 			})
 		}
+	}
+}
+
+// BenchmarkResize is RandomResizedCrop of images of 500 x 375 pixels to 224 x 224, under the
+// filter of its name: what it reads of them, and what it writes.
+func BenchmarkResize(b *testing.B) {
+	for _, filter := range []resize.Filter{resize.Bilinear, resize.Bicubic} {
+		b.Run(filter.String(), func(b *testing.B) {
+			d := card(b)
+			b.Cleanup(func() {
+				if err := d.Close(); err != nil {
+					b.Error(err)
+				}
+			})
+			const w, h = 500, 375
+			src, err := d.Alloc("image", reader.DTypeUint8, benchBatch*w*h*3)
+			if err != nil {
+				b.Fatal(err)
+			}
+			offsets, sizes, each, bytes := []int64{0}, []int64{}, make([]Resizing, benchBatch), int64(benchBytes)
+			for i := range each {
+				r := augment.NewRand(1, 0, uint64(i))
+				each[i] = Resizing{Crop: augment.RandomResizedCrop{}.Draw(&r, w, h), Width: benchSide, Height: benchSide, Filter: filter}
+				offsets, sizes = append(offsets, int64(i+1)*w*h*3), append(sizes, h, w)
+				bytes += 3 * int64(each[i].Crop.Width) * int64(each[i].Crop.Height)
+			}
+			images, err := Ragged(src, offsets, sizes)
+			if err != nil {
+				b.Fatal(err)
+			}
+			z, err := d.NewResizer(ResizerConfig{Images: benchBatch})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var made []Tensor
+			out := results(b, d, &made, reader.DTypeUint8, benchBatch, benchSide, benchSide, 3)
+			s, err := d.NewStream()
+			if err == nil {
+				err = errors.Join(z.Apply(out[0], images, each, s), d.Synchronize(s))
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(bytes)
+			b.ResetTimer()
+			for i := range b.N {
+				if err := z.Apply(out[i%2], images, each, s); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := d.Synchronize(s); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			if err := errors.Join(d.DestroyStream(s), z.Close(), d.Free(src)); err != nil {
+				b.Error(err)
+			}
+		})
 	}
 }
 

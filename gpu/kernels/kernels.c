@@ -19,8 +19,9 @@ typedef unsigned long long u64;
 #define BLOCKS_Y __nvvm_read_ptx_sreg_nctaid_y()
 #define THREADS __nvvm_read_ptx_sreg_ntid_x()
 #else
+#include <stdlib.h>
 // The thread that is run now: fake_kernels sets it.
-static _Thread_local struct { u32 thread, block, block_y, blocks_y, threads; } now;
+static _Thread_local struct { u32 thread, block, block_y, blocks_y, threads, backwards; } now;
 #define KERNEL static void
 #define GLOBAL
 #define THREAD now.thread
@@ -28,6 +29,32 @@ static _Thread_local struct { u32 thread, block, block_y, blocks_y, threads; } n
 #define BLOCK_Y now.block_y
 #define BLOCKS_Y now.blocks_y
 #define THREADS now.threads
+#endif
+
+// Threads of a block that share memory work in steps, EACH_THREAD { … } SYNC; each: on the
+// host a step is a loop over them, forwards or backwards, which shows where one reads what
+// another of the same step writes. TILE is memory that they share; PRIVATE is a thread's own
+// that outlives a step, and MINE it.
+#define BLOCK_THREADS 256
+#ifdef __NVPTX__
+#define SHARED __attribute__((address_space(3)))
+#define TILE(T, NAME, N) static SHARED __attribute__((loader_uninitialized)) T NAME[N]
+#define PRIVATE(T, NAME, N) T NAME[1][N]
+#define MINE(NAME) NAME[0]
+#define EACH_THREAD
+#define SYNC __syncthreads()
+#define LOWER(P, V) __atomic_fetch_min(P, V, __ATOMIC_RELAXED)
+#define RAISE(P, V) __atomic_fetch_max(P, V, __ATOMIC_RELAXED)
+#else
+#define SHARED
+#define TILE(T, NAME, N) static _Thread_local T NAME[N]
+#define PRIVATE(T, NAME, N) T NAME[BLOCK_THREADS][N]
+#define MINE(NAME) NAME[THREAD]
+#define EACH_THREAD \
+	for (u32 turn = 0; now.thread = now.backwards ? now.threads - 1 - turn : turn, turn < now.threads; turn++)
+#define SYNC
+#define LOWER(P, V) (*(P) = *(P) < (V) ? *(P) : (V))
+#define RAISE(P, V) (*(P) = *(P) > (V) ? *(P) : (V))
 #endif
 
 #ifdef __clang__
@@ -356,6 +383,314 @@ KERNEL augment(struct augment a) {
 	}
 }
 
+// resize: parts of images of any sizes become images of one size, as imaging/resize (and
+// so Pillow) scales them, byte for byte: in two passes, each of which rounds to bytes, of
+// which the first is kept in shared memory, as far as a tile of the result needs it.
+enum { BILINEAR, BOX, BICUBIC, LANCZOS };
+enum { CONSTANT, EDGES, REFLECTED, SYMMETRIC };
+enum { PRECISION = 22, HALF = 1 << (PRECISION - 1) };
+
+// axis is how one axis of an image is scaled.
+struct axis {
+	double from, scale, support, step; // resize.Axis
+	int GLOBAL *table; // of the n samples of the result, side by side: first[n], count[n], weights[][n]
+	u32 source, size;  // samples there are; to how many the part is scaled
+	int window;        // which of those the result begins with
+	u32 scales, flip;
+};
+
+struct resizing {
+	struct axis axis[2]; // across, down
+	const u8 GLOBAL *src; // of the part that is looked at
+	const u8 GLOBAL *begin, *end; // of the whole image
+	u32 pitch, filter, padding, fill;
+	u32 across_first;
+};
+
+struct resize {
+	const struct resizing GLOBAL *each;
+	u8 GLOBAL *dst; // [n][height][width][3]
+	u32 n, width, height;
+};
+
+// sine is sin for small arguments as Go's math.Sin and so imaging/resize computes it, by the
+// polynomials of Moshier's Cephes library.
+INLINE double sine(double x) {
+	double whole = x < 0 ? -x : x;
+	u64 octant = (u64)(whole * (4 / 3.14159265358979323846));
+	octant += octant & 1;
+	double y = (double)octant;
+	octant &= 7;
+	double z = ((whole - y * 7.85398125648498535156e-1) - y * 3.77489470793079817668e-8) - y * 2.69515142907905952645e-15;
+	int minus = (x < 0) != (octant > 3);
+	octant &= 3;
+	double s = z * z;
+	if (octant == 1 || octant == 2)
+		y = 1.0 - 0.5 * s + s * s * ((((((-1.13585365213876817300e-11 * s) + 2.08757008419747316778e-9) * s + -2.75573141792967388112e-7) * s + 2.48015872888517045348e-5) * s + -1.38888888888730564116e-3) * s + 4.16666666666665929218e-2);
+	else
+		y = z + z * s * ((((((1.58962301576546568060e-10 * s) + -2.50507477628578072866e-8) * s + 2.75573136857213245223e-6) * s + -1.98412698295895385996e-4) * s + 8.33333333332211858878e-3) * s + -1.66666666666666307295e-1);
+	return minus ? -y : y;
+}
+
+INLINE double sinc(double x) {
+	if (x == 0)
+		return 1;
+	x *= 3.14159265358979323846;
+	return sine(x) / x;
+}
+
+// weight is a filter's, before the weights of a sample are divided by their sum.
+INLINE double weight(u32 filter, double x) {
+	double far = x < 0 ? -x : x;
+	switch (filter) {
+	case BILINEAR:
+		return 1 - far > 0 ? 1 - far : 0;
+	case BOX:
+		return x > -0.5 && x <= 0.5;
+	case BICUBIC:
+		return far < 1 ? (1.5 * far - 2.5) * far * far + 1 : far < 2 ? (((far - 5) * far + 8) * far - 4) * -0.5 : 0;
+	}
+	return x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0;
+}
+
+// padded is which of n samples stands for number i, or -1 for the colour of the padding.
+INLINE int padded(u32 mode, int i, int n) {
+	if (i >= 0 && i < n)
+		return i;
+	switch (mode) {
+	case EDGES:
+		return clamp(i, n);
+	case REFLECTED:
+		return fold(i, n);
+	case SYMMETRIC:
+		i %= 2 * n;
+		i = i < 0 ? i + 2 * n : i;
+		return i < n ? i : 2 * n - 1 - i;
+	}
+	return -1;
+}
+
+// Each thread of resize_weights makes the weights of a column or a row of each result.
+KERNEL resize_weights(struct resize a) {
+	u32 k = BLOCK * THREADS + THREAD, down = k >= a.width, n = down ? a.height : a.width;
+	if (k >= a.width + a.height)
+		return;
+	if (down)
+		k -= a.width;
+	ROLLED for (u32 i = BLOCK_Y; i < a.n; i += BLOCKS_Y) {
+		const struct axis GLOBAL *z = a.each[i].axis + down;
+		int source = z->source;
+		int GLOBAL *table = z->table + k;
+		int at = padded(a.each[i].padding, z->window + (int)(z->flip ? n - 1 - k : k), z->size);
+		if (at < 0 || !z->scales) {
+			table[0] = at, table[n] = at >= 0;
+			table[2 * n] = 1 << PRECISION;
+			continue;
+		}
+		u32 filter = a.each[i].filter;
+		double support = z->support, step = z->step, center = z->from + ((double)at + 0.5) * z->scale;
+		int first = (int)(center - support + 0.5), end = (int)(center + support + 0.5);
+		first = first < 0 ? 0 : first, end = end > source ? source : end;
+		if (end <= first) // only where rounding takes the centre to the very end
+			first = source - 1, end = source;
+		double sum = 0;
+		ROLLED for (int j = first; j < end; j++)
+			sum += weight(filter, ((double)j - center + 0.5) * step);
+		table[0] = first, table[n] = end - first;
+		ROLLED for (int j = first; j < end; j++) {
+			double w = weight(filter, ((double)j - center + 0.5) * step);
+			if (sum != 0)
+				w /= sum;
+			w *= 1 << PRECISION;
+			table[(u64)(2 + j - first) * n] = (int)(w < 0 ? w - 0.5 : w + 0.5);
+		}
+	}
+}
+
+// clipped is the byte of a sum of weighted ones.
+INLINE u8 clipped(u32 sum) {
+	int v = (int)sum >> PRECISION;
+	return v < 0 ? 0 : v > 255 ? 255 : v;
+}
+
+// word is four bytes of an image, of which those beyond it are 0.
+INLINE u32 word(const struct resizing GLOBAL *z, const u8 GLOBAL *p) {
+	if (p >= z->begin && p + 4 <= z->end)
+		return *(const u32 GLOBAL *)p;
+	u32 v = 0;
+	ROLLED for (int k = 0; k < 4; k++)
+		if (p + k >= z->begin && p + k < z->end)
+			v |= (u32)p[k] << 8 * k;
+	return v;
+}
+
+// A block makes TILE_WIDTH x TILE_HEIGHT pixels of each image.
+enum {
+	TILE_WIDTH = 32, TILE_HEIGHT = 16, // a column of threads has every eighth row
+	TILE_EACH = TILE_WIDTH * TILE_HEIGHT / BLOCK_THREADS,
+	LINES = 32,           // rows of the first pass that are kept at once; so many bytes they have:
+	LINE = 3 * TILE_WIDTH,
+	STAGE = 12 << 10,     // bytes of rows of the source, for the first pass
+	LEAST_STAGED = 8,     // rows; fewer are not worth it
+	STRIP = LINES * LINE / TILE_HEIGHT / 3, // columns of the first pass that are kept where that goes down
+	FAR_AWAY = 1 << 30,
+};
+
+TILE(u32, stage, STAGE / 4);
+TILE(u32, lines, LINES * LINE / 4);
+TILE(int, bounds, 4);
+
+KERNEL resize(struct resize a) {
+	u32 tiles = (a.width + TILE_WIDTH - 1) / TILE_WIDTH;
+	u32 x0 = BLOCK % tiles * TILE_WIDTH, y0 = BLOCK / tiles * TILE_HEIGHT;
+	u32 wide = a.width - x0 < TILE_WIDTH ? a.width - x0 : TILE_WIDTH, high = a.height - y0 < TILE_HEIGHT ? a.height - y0 : TILE_HEIGHT;
+	u8 SHARED *line = (u8 SHARED *)lines;
+	ROLLED for (u32 i = BLOCK_Y; i < a.n; i += BLOCKS_Y) {
+		const struct resizing GLOBAL *z = a.each + i;
+		const int GLOBAL *columns = z->axis[0].table + x0;
+		const int GLOBAL *rows = z->axis[1].table + y0;
+		PRIVATE(u32, sum, 3 * TILE_EACH);
+		EACH_THREAD {
+			if (THREAD < 4)
+				bounds[THREAD] = THREAD & 1 ? 0 : FAR_AWAY;
+			UNROLL for (int k = 0; k < 3 * TILE_EACH; k++)
+				MINE(sum)[k] = HALF;
+		}
+		SYNC;
+		EACH_THREAD {
+			u32 down = THREAD >= TILE_WIDTH, k = down ? THREAD - TILE_WIDTH : THREAD;
+			if (k < (down ? high : wide)) {
+				const int GLOBAL *table = (down ? rows : columns) + k;
+				int count = table[down ? a.height : a.width];
+				if (count > 0) {
+					LOWER(&bounds[2 * down], table[0]);
+					RAISE(&bounds[2 * down + 1], table[0] + count);
+				}
+			}
+		}
+		SYNC;
+		int left = bounds[0], right = bounds[1], top = bounds[2], bottom = bounds[3];
+		if (left >= right || top >= bottom) {
+			// It is all padding.
+		} else if (z->across_first) {
+			u32 pitch = (3 * (u32)(right - left) + 6) & ~3u, most = STAGE / pitch, staged = most >= LEAST_STAGED;
+			if (!staged || most > LINES)
+				most = LINES;
+			ROLLED for (int from = top; from < bottom; from += most) {
+				int to = from + (int)most < bottom ? from + (int)most : bottom;
+				const u8 GLOBAL *source = z->src + (u64)from * z->pitch + 3 * (u64)left;
+				if (staged) {
+					EACH_THREAD {
+						ROLLED for (u32 r = THREAD / 32; (int)r < to - from; r += THREADS / 32) {
+							const u8 GLOBAL *row = source + (u64)r * z->pitch;
+							row -= (u64)row & 3;
+							ROLLED for (u32 k = THREAD % 32; k < pitch / 4; k += 32)
+								stage[r * (pitch / 4) + k] = word(z, row + 4 * k);
+						}
+					}
+					SYNC;
+				}
+				EACH_THREAD {
+					u32 x = THREAD % TILE_WIDTH;
+					if (x < wide) {
+						int first = columns[x], count = columns[x + a.width];
+						ROLLED for (u32 r = THREAD / TILE_WIDTH; (int)r < to - from; r += THREADS / TILE_WIDTH) {
+							const u8 GLOBAL *row = source + (u64)r * z->pitch;
+							const u8 *p = staged ? (const u8 *)stage + r * pitch + ((u64)row & 3) : (const u8 *)row;
+							p += 3 * (first - left);
+							u32 red = HALF, green = HALF, blue = HALF;
+							ROLLED for (int j = 0; j < count; j++) {
+								u32 w = columns[x + (u64)(2 + j) * a.width];
+								red += w * p[0], green += w * p[1], blue += w * p[2];
+								p += 3;
+							}
+							u8 SHARED *out = line + r * LINE + 3 * x;
+							out[0] = clipped(red), out[1] = clipped(green), out[2] = clipped(blue);
+						}
+					}
+				}
+				SYNC;
+				EACH_THREAD {
+					u32 x = THREAD % TILE_WIDTH;
+					UNROLL for (u32 k = 0; k < TILE_EACH; k++) {
+						u32 y = THREAD / TILE_WIDTH + k * (BLOCK_THREADS / TILE_WIDTH);
+						if (x < wide && y < high) {
+							int first = rows[y], end = first + rows[y + a.height];
+							end = end < to ? end : to;
+							ROLLED for (int r = first > from ? first : from; r < end; r++) {
+								u32 w = rows[y + (u64)(2 + r - first) * a.height];
+								const u8 SHARED *p = line + (r - from) * LINE + 3 * x;
+								UNROLL for (u32 c = 0; c < 3; c++)
+									MINE(sum)[3 * k + c] += w * p[c];
+							}
+						}
+					}
+				}
+				SYNC;
+			}
+		} else {
+			ROLLED for (int from = left; from < right; from += STRIP) {
+				int to = from + STRIP < right ? from + STRIP : right;
+				EACH_THREAD {
+					ROLLED for (u32 k = THREAD; k < high * 3 * STRIP; k += THREADS) {
+						u32 y = k / (3 * STRIP), b = k % (3 * STRIP), total = HALF;
+						if ((int)b < 3 * (to - from)) {
+							int first = rows[y], count = rows[y + a.height];
+							const u8 GLOBAL *p = z->src + (u64)first * z->pitch + 3 * (u64)from + b;
+							ROLLED for (int j = 0; j < count; j++, p += z->pitch)
+								total += (u32)rows[y + (u64)(2 + j) * a.height] * *p;
+							line[k] = clipped(total);
+						}
+					}
+				}
+				SYNC;
+				EACH_THREAD {
+					u32 x = THREAD % TILE_WIDTH;
+					UNROLL for (u32 k = 0; k < TILE_EACH; k++) {
+						u32 y = THREAD / TILE_WIDTH + k * (BLOCK_THREADS / TILE_WIDTH);
+						if (x < wide && y < high) {
+							int first = columns[x], end = first + columns[x + a.width];
+							end = end < to ? end : to;
+							ROLLED for (int j = first > from ? first : from; j < end; j++) {
+								u32 w = columns[x + (u64)(2 + j - first) * a.width];
+								const u8 SHARED *p = line + 3 * (y * STRIP + (u32)(j - from));
+								UNROLL for (u32 c = 0; c < 3; c++)
+									MINE(sum)[3 * k + c] += w * p[c];
+							}
+						}
+					}
+				}
+				SYNC;
+			}
+		}
+		EACH_THREAD {
+			u32 x = THREAD % TILE_WIDTH;
+			UNROLL for (u32 k = 0; k < TILE_EACH; k++) {
+				u32 y = THREAD / TILE_WIDTH + k * (BLOCK_THREADS / TILE_WIDTH);
+				if (x < wide && y < high) {
+					int shows = columns[x + a.width] > 0 && rows[y + a.height] > 0;
+					UNROLL for (u32 c = 0; c < 3; c++)
+						line[y * LINE + 3 * x + c] = shows ? clipped(MINE(sum)[3 * k + c]) : z->fill >> 8 * c & 255;
+				}
+			}
+		}
+		SYNC;
+		EACH_THREAD {
+			u8 GLOBAL *out = a.dst + 3 * (((u64)i * a.height + y0) * a.width + x0);
+			if (a.width % 4) {
+				ROLLED for (u32 k = THREAD; k < high * LINE; k += THREADS)
+					if (k % LINE < 3 * wide)
+						out[3 * (u64)(k / LINE) * a.width + k % LINE] = line[k];
+			} else {
+				ROLLED for (u32 k = THREAD; k < high * (LINE / 4); k += THREADS)
+					if (4 * (k % (LINE / 4)) < 3 * wide)
+						*(u32 GLOBAL *)(out + 3 * (u64)(k / (LINE / 4)) * a.width + 4 * (k % (LINE / 4))) = lines[k];
+			}
+		}
+		SYNC;
+	}
+}
+
 #ifndef __NVPTX__
 // Kernels of the host, for the test double of the driver: run does a grid, thread by thread.
 struct kernel { const char *name; void (*run)(const void *args, const u32 *blocks, const u32 *threads); };
@@ -369,15 +704,31 @@ struct kernel { const char *name; void (*run)(const void *args, const u32 *block
 					NAME(*(const struct ARGS *)args); \
 	}
 
+// Of those whose threads work in steps: block by block.
+#define RUN_BLOCKS(NAME, ARGS) \
+	static void run_##NAME(const void *args, const u32 *blocks, const u32 *threads) { \
+		if (threads[0] != BLOCK_THREADS) \
+			abort(); \
+		const char *v = getenv("FAKE_CUDA_BACKWARDS"); \
+		now.backwards = v && v[0] == '1'; \
+		now.threads = threads[0], now.blocks_y = blocks[1]; \
+		for (now.block_y = 0; now.block_y < blocks[1]; now.block_y++) \
+			for (now.block = 0; now.block < blocks[0]; now.block++) \
+				NAME(*(const struct ARGS *)args); \
+	}
+
 #define BOTH(DO, PREFIX) DO(PREFIX##_nchw, normalize) DO(PREFIX##_nhwc, normalize)
 #define KERNELS(DO) \
 	BOTH(DO, normalize_float32) BOTH(DO, normalize_float16) BOTH(DO, normalize_bfloat16) BOTH(DO, normalize_uint8) \
 	BOTH(DO, mixup_float32) BOTH(DO, mixup_float16) BOTH(DO, mixup_bfloat16) \
 	BOTH(DO, cutmix_float32) BOTH(DO, cutmix_float16) BOTH(DO, cutmix_bfloat16) BOTH(DO, cutmix_uint8) \
-	DO(augment_luma, augment) DO(augment, augment)
+	DO(augment_luma, augment) DO(augment, augment) \
+	DO(resize_weights, resize)
+#define BLOCK_KERNELS(DO) DO(resize, resize)
 
 KERNELS(RUN)
+BLOCK_KERNELS(RUN_BLOCKS)
 
 #define ROW(NAME, ARGS) {#NAME, run_##NAME},
-const struct kernel fake_kernels[] = {KERNELS(ROW) {0, 0}};
+const struct kernel fake_kernels[] = {KERNELS(ROW) BLOCK_KERNELS(ROW) {0, 0}};
 #endif

@@ -59,14 +59,12 @@ func (a *axis) set(key axisKey) {
 	}
 	a.key = key
 	f := &filters[key.filter]
-	scale := float64(key.to-key.from) / float64(key.size)
-	stretch := max(scale, 1)
-	support := f.support * stretch
+	plan := key.axis()
+	scale, support, step := plan.Scale, plan.Support, plan.Step
 	a.stride = 2*int(math.Ceil(support)) + 1
 	a.first, a.count = grow(a.first, key.n), grow(a.count, key.n)
 	a.weights = grow(a.weights, key.n*a.stride)
 	a.exact = grow(a.exact, a.stride)
-	step := 1 / stretch
 	a.base, a.end, a.taps, a.large = key.source, 0, 0, false
 	for i := range key.n {
 		center := float64(key.from) + float64((float64(i+key.skip)+0.5)*scale)

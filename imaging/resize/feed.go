@@ -189,7 +189,7 @@ func (z *Resizer) plan(task Task, w, h int) error {
 		{source: task.SourceHeight, from: float32(r.Y0), to: float32(r.Y1), size: task.Height, skip: task.Y, n: h, filter: task.Filter, level: f.level, mirrored: turn == 3 || turn == 4 || turn == 7 || turn == 8},
 	}
 	flip := [2]bool{task.FlipX, task.FlipY}
-	f.columnsFirst = task.SourceHeight <= task.Height || task.SourceHeight-task.Height <= 2*(task.SourceWidth-task.Width)
+	f.columnsFirst = task.acrossFirst()
 	if turn >= 5 {
 		key[0], key[1] = key[1], key[0]
 		flip[0], flip[1] = flip[1], flip[0]
