@@ -2,6 +2,7 @@
 
     shardify pack ~/imagenet shards                  # with the folders train and val
     python train_lightning.py shards
+    python train_lightning.py shards --devices 8     # eight processes, which share each epoch
     python train_lightning.py shards --resume        # goes on from the last checkpoint
 
 A Loader has state_dict and load_state_dict, so Lightning keeps its place in every checkpoint, as it
@@ -83,6 +84,7 @@ def main() -> None:
     parser.add_argument("--model", default="resnet50", help="a classifier of torchvision.models")
     parser.add_argument("--epochs", type=int, default=90)
     parser.add_argument("--steps", type=int, default=-1, help="stop after so many steps")
+    parser.add_argument("--devices", default="auto", help="processes, a GPU each; all GPUs")
     parser.add_argument("--batch-size", type=int, default=256, help="of each process")
     parser.add_argument("--size", type=int, default=224, help="height and width of images")
     parser.add_argument("--lr", type=float, default=0.1)
@@ -99,6 +101,7 @@ def main() -> None:
     trainer = lightning.Trainer(
         max_epochs=args.epochs,
         max_steps=args.steps,
+        devices=args.devices,
         default_root_dir=args.runs,
         callbacks=ModelCheckpoint(args.runs, save_last=True, every_n_train_steps=args.save_every),
     )
