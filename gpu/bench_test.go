@@ -109,7 +109,7 @@ func BenchmarkUploadRing(b *testing.B) {
 			}
 		}
 	}
-	for x, err := range prefetch(b.Context(), d.context, source, func(*Batch, host, PrefetchConfig) {}, PrefetchConfig{}) {
+	for x, err := range prefetch(b.Context(), d.context, &d.meter, source, func(*Batch, host, PrefetchConfig) {}, PrefetchConfig{}) {
 		if err == nil {
 			err = errors.Join(x.Wait(s), x.Release(s))
 		}

@@ -21,6 +21,8 @@ type Stream = cuda.Stream
 type Device struct {
 	context *cuda.Context
 	kernels kernels
+	meter   meter
+	monitor monitor
 }
 
 // Open opens a GPU by its number, from 0, among those that CUDA_VISIBLE_DEVICES lets be
@@ -42,11 +44,15 @@ func open(d *cuda.Driver, ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Device{context: c}, nil
+	device := &Device{context: c, monitor: monitor{open: func() (*cuda.NVML, error) { return cuda.OpenNVML() }}}
+	device.meter.sample = device.sample
+	return device, nil
 }
 
 // Close lets the GPU go. Passes of Prefetch must have ended, and their batches be released.
-func (d *Device) Close() error { return errors.Join(d.kernels.unload(), d.context.Close()) }
+func (d *Device) Close() error {
+	return errors.Join(d.kernels.unload(), d.monitor.close(), d.context.Close())
+}
 
 // Name is the GPU's, with its number.
 func (d *Device) Name() string {

@@ -99,7 +99,7 @@ type Batch struct {
 // left or ctx cancelled; all goroutines, the stream and the memory are gone then, but for
 // the memory of batches that the consumer still holds, which their Release frees.
 func Prefetch(ctx context.Context, d *Device, batches func(context.Context) iter.Seq2[*reader.Batch, error], c PrefetchConfig) iter.Seq2[*Batch, error] {
-	return prefetch(ctx, d.context, func(ctx context.Context) iter.Seq2[host, error] {
+	return prefetch(ctx, d.context, &d.meter, func(ctx context.Context) iter.Seq2[host, error] {
 		return func(yield func(host, error) bool) {
 			for b, err := range batches(ctx) {
 				if err != nil {
@@ -143,6 +143,7 @@ type driver interface {
 	Record(e cuda.Event, s Stream) error
 	Wait(s Stream, e cuda.Event) error
 	SynchronizeEvent(e cuda.Event) error
+	Elapsed(from, to cuda.Event) (d time.Duration, done bool, err error)
 	Upload(dst Pointer, src []byte, s Stream) error
 }
 
@@ -153,6 +154,7 @@ var _ driver = (*cuda.Context)(nil)
 //	producer   takes a free slot, and then a batch of the host's; has the copy stream wait for
 //	           the slot's reuse event; puts the copies there, and the ready event behind them
 //	reaper     waits for the ready event, and releases the host's batch
+//	           reads the stamps of the slot's last batch, which are all over by then
 //	consumer   Wait: its stream waits for the ready event
 //	           Release: the reuse event goes into its stream
 //
@@ -160,6 +162,7 @@ var _ driver = (*cuda.Context)(nil)
 // at its events any more, and they may be recorded anew.
 type ring struct {
 	driver   driver
+	meter    *meter
 	config   PrefetchConfig
 	describe func(*Batch, host, PrefetchConfig)
 	copies   Stream
@@ -182,6 +185,9 @@ type slot struct {
 	size   int64
 	// ready is behind the copies, reuse behind what the consumer does with them.
 	ready, reuse cuda.Event
+	// stamps are of the batch that is in it, and of the last one, in turn.
+	stamps [2]stamps
+	turn   int
 	// reused: reuse was recorded.
 	reused bool
 	// holders counts the reaper, and who is to release the batch.
@@ -190,8 +196,19 @@ type slot struct {
 	out bool
 }
 
+// stamps are events that know when they were over, and for which nobody waits: around a
+// batch's copies, and before the consumer's stream waits for it.
+type stamps struct {
+	begin, end, asked cuda.Event
+	// bytes are those that were copied between begin and end; 0 where these are not
+	// recorded. waited: asked is.
+	bytes  int64
+	waited bool
+}
+
 type filled struct {
 	batch *Batch
+	at    marks
 	err   error
 }
 
@@ -203,7 +220,7 @@ type reaping struct {
 // errDropped: a batch became garbage that had not been released.
 var errDropped = errors.New("gpu: a batch was dropped without Release; call it on every batch, when all that uses it was put into a stream")
 
-func prefetch(ctx context.Context, d driver, batches func(context.Context) iter.Seq2[host, error], describe func(*Batch, host, PrefetchConfig), c PrefetchConfig) iter.Seq2[*Batch, error] {
+func prefetch(ctx context.Context, d driver, m *meter, batches func(context.Context) iter.Seq2[host, error], describe func(*Batch, host, PrefetchConfig), c PrefetchConfig) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		if err := c.Validate(); err != nil {
 			yield(nil, fmt.Errorf("gpu: prefetch: %w", err))
@@ -212,7 +229,7 @@ func prefetch(ctx context.Context, d driver, batches func(context.Context) iter.
 		c := c.withDefaults()
 		ctx, cancel := context.WithCancelCause(ctx)
 		r := &ring{
-			driver: d, config: c, describe: describe, ctx: ctx, cancel: cancel,
+			driver: d, meter: m, config: c, describe: describe, ctx: ctx, cancel: cancel,
 			free: make(chan *slot, c.Depth), filled: make(chan filled, c.Depth+1), reap: make(chan reaping, c.Depth),
 			leak: func() { cancel(errDropped) },
 		}
@@ -225,12 +242,15 @@ func prefetch(ctx context.Context, d driver, batches func(context.Context) iter.
 // pass returns the error with which the pass ends; none where the loop was left.
 func (r *ring) pass(batches func(context.Context) iter.Seq2[host, error], yield func(*Batch, error) bool) (err error) {
 	var stages sync.WaitGroup
+	var reaped error
 	whole := false
+	r.meter.started()
+	defer r.meter.ended()
 	defer func() { // also where the loop's body panics
 		r.cancel(nil)
 		stages.Wait()
 		if end := r.end(); whole {
-			err = end
+			err = errors.Join(reaped, end)
 		}
 	}()
 	if r.copies, err = r.driver.NewStream(); err != nil {
@@ -243,8 +263,8 @@ func (r *ring) pass(batches func(context.Context) iter.Seq2[host, error], yield 
 			r.filled <- filled{err: err}
 		}
 	})
-	stages.Go(r.reaper)
-	for {
+	stages.Go(func() { reaped = r.reaper() })
+	for asked, first := time.Now(), true; ; first = false {
 		if r.ctx.Err() != nil {
 			return context.Cause(r.ctx)
 		}
@@ -259,7 +279,12 @@ func (r *ring) pass(batches func(context.Context) iter.Seq2[host, error], yield 
 			f.batch.slot.out = true
 			r.mu.Unlock()
 			f.batch.lost = runtime.AddCleanup(f.batch, func(leak func()) { leak() }, r.leak)
-			if !yield(f.batch, nil) {
+			now := time.Now()
+			r.meter.delivered(asked, now, f.at, first)
+			more = yield(f.batch, nil)
+			asked = time.Now()
+			r.meter.held(asked.Sub(now))
+			if !more {
 				return nil
 			}
 		}
@@ -272,18 +297,22 @@ func (r *ring) produce(batches func(context.Context) iter.Seq2[host, error]) err
 	if err != nil {
 		return err
 	}
+	at := marks{memory: time.Now()}
 	for h, err := range batches(r.ctx) {
 		if err != nil {
 			return err
 		}
+		at.read = time.Now()
 		b, err := r.upload(s, h)
 		if err != nil {
 			return err
 		}
-		r.filled <- filled{batch: b}
+		at.put = time.Now()
+		r.filled <- filled{batch: b, at: at}
 		if s, err = r.take(); err != nil {
 			return err
 		}
+		at.memory = time.Now()
 	}
 	return nil
 }
@@ -317,17 +346,37 @@ func (r *ring) take() (*slot, error) {
 
 func (r *ring) newSlot() (*slot, error) {
 	s := new(slot)
-	var err error
-	if s.ready, err = r.driver.NewEvent(false); err != nil {
-		return nil, err
-	}
-	if s.reuse, err = r.driver.NewEvent(false); err != nil {
-		return nil, errors.Join(err, r.driver.DestroyEvent(s.ready))
+	for i, e := range s.events() {
+		var err error
+		if *e, err = r.driver.NewEvent(i >= untimed); err != nil {
+			return nil, errors.Join(err, r.destroy(s.events()[:i]))
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.slots = append(r.slots, s)
 	return s, nil
+}
+
+// events are all that a slot has, the untimed ones first.
+func (s *slot) events() []*cuda.Event {
+	all := []*cuda.Event{&s.ready, &s.reuse}
+	for i := range s.stamps {
+		t := &s.stamps[i]
+		all = append(all, &t.begin, &t.end, &t.asked)
+	}
+	return all
+}
+
+// untimed is how many events of a slot are waited for, and so are not timed.
+const untimed = 2
+
+func (r *ring) destroy(events []*cuda.Event) error {
+	var faults []error
+	for _, e := range events {
+		faults = append(faults, r.driver.DestroyEvent(*e))
+	}
+	return errors.Join(faults...)
 }
 
 // tensorAlign is the alignment of tensors on the GPU: that of cuMemAlloc.
@@ -351,6 +400,7 @@ func (r *ring) upload(s *slot, h host) (*Batch, error) {
 	for i := range b.tensors {
 		b.tensors[i].Data += s.memory
 	}
+	s.turn = 1 - s.turn
 	if err := r.copy(s, b.tensors, from); err != nil {
 		if r.over(r.driver.SynchronizeStream(r.copies)) {
 			h.Release()
@@ -368,12 +418,49 @@ func (r *ring) copy(s *slot, to []Tensor, from []reader.Tensor) error {
 			return err
 		}
 	}
-	for i, t := range from {
-		if err := r.driver.Upload(to[i].Data, t.Data, r.copies); err != nil {
-			return fmt.Errorf("tensor %q: %w", t.Name, err)
+	t := &s.stamps[s.turn]
+	t.bytes, t.waited = 0, false
+	if err := r.driver.Record(t.begin, r.copies); err != nil {
+		return err
+	}
+	var bytes int64
+	for i, x := range from {
+		if err := r.driver.Upload(to[i].Data, x.Data, r.copies); err != nil {
+			return fmt.Errorf("tensor %q: %w", x.Name, err)
+		}
+		bytes += int64(len(x.Data))
+	}
+	if err := r.driver.Record(t.end, r.copies); err != nil {
+		return err
+	}
+	t.bytes = bytes
+	return r.driver.Record(s.ready, r.copies)
+}
+
+// settle reads the stamps of a batch for whose copies, and for whose consumer's stream,
+// somebody has waited. Where a stamp is not over nevertheless, as a consumer may have
+// released the batch on a stream that does not know of the one that waited, it goes
+// uncounted.
+func (r *ring) settle(t *stamps) error {
+	if t.bytes == 0 {
+		return nil
+	}
+	bytes := t.bytes
+	t.bytes = 0
+	copying, done, err := r.driver.Elapsed(t.begin, t.end)
+	if err != nil || !done {
+		return err
+	}
+	var stalled time.Duration
+	if t.waited {
+		if stalled, done, err = r.driver.Elapsed(t.asked, t.end); err != nil {
+			return err
+		} else if !done {
+			stalled = 0
 		}
 	}
-	return r.driver.Record(s.ready, r.copies)
+	r.meter.copied(bytes, copying, stalled)
+	return nil
 }
 
 // over says, by what a wait for copies has returned, that they have ended: also where the
@@ -405,12 +492,19 @@ func (r *ring) grow(s *slot, size int64) error {
 	return nil
 }
 
-// reaper releases the host's batches when their copies have ended.
-func (r *ring) reaper() {
+// reaper releases the host's batches when their copies have ended. Its first error cancels
+// the pass.
+func (r *ring) reaper() (first error) {
+	fault := func(err error) {
+		r.cancel(err)
+		if first == nil {
+			first = err
+		}
+	}
 	for x := range r.reap {
 		err := r.driver.SynchronizeEvent(x.slot.ready)
 		if err != nil {
-			r.cancel(err)
+			fault(err)
 			if !r.over(err) {
 				err = r.driver.SynchronizeStream(r.copies)
 			}
@@ -418,8 +512,15 @@ func (r *ring) reaper() {
 		if r.over(err) {
 			x.host.Release()
 		}
+		// The copy stream has waited for the reuse event of the batch before.
+		if err == nil {
+			if err := r.settle(&x.slot.stamps[1-x.slot.turn]); err != nil {
+				fault(err)
+			}
+		}
 		r.drop(x.slot)
 	}
+	return first
 }
 
 // drop lets a slot go, and makes it free where the other has done so already.
@@ -461,10 +562,13 @@ func (r *ring) retire(s *slot) error {
 			faults = append(faults, err)
 		}
 	}
+	if len(faults) == 0 {
+		faults = append(faults, r.settle(&s.stamps[s.turn]))
+	}
 	if s.size > 0 {
 		faults = append(faults, r.driver.Free(s.memory))
 	}
-	return errors.Join(append(faults, r.driver.DestroyEvent(s.ready), r.driver.DestroyEvent(s.reuse))...)
+	return errors.Join(append(faults, r.destroy(s.events()))...)
 }
 
 // use panics where the batch is no longer there.
@@ -477,7 +581,16 @@ func (b *Batch) use() *slot {
 
 // Wait makes what is put into a stream from now on wait until the batch is there. The
 // caller does not wait.
-func (b *Batch) Wait(s Stream) error { return b.ring.driver.Wait(s, b.use().ready) }
+func (b *Batch) Wait(s Stream) error {
+	slot, d := b.use(), b.ring.driver
+	if t := &slot.stamps[slot.turn]; !t.waited { // else another stream has waited already
+		if err := d.Record(t.asked, s); err != nil {
+			return err
+		}
+		t.waited = true
+	}
+	return d.Wait(s, slot.ready)
+}
 
 // Tensors are those of the reader's batch, in its order. They are the GPU's, and must not be
 // used by anything that is put into a stream after Release.

@@ -55,7 +55,7 @@ func (p play) run(t *testing.T, s *sim, choose func(s *sim, names []string) int)
 		done := false
 		go func() {
 			defer func() { done = true }()
-			came, end = p.consume(s, prefetch(ctx, s, source, number, PrefetchConfig{Depth: p.depth}), cancel)
+			came, end = p.consume(s, prefetch(ctx, s, &s.meter, source, number, PrefetchConfig{Depth: p.depth}), cancel)
 		}()
 		for {
 			synctest.Wait()
@@ -223,6 +223,12 @@ func (p play) judge(s *sim, came int, end error) {
 	}
 	if came != want {
 		s.wrongly("%d batches came", came)
+	}
+	// Statistics count every copy, once.
+	st := s.meter.stats()
+	if st.Batches != int64(came) || st.Bytes%300 != 0 || st.Bytes < 300*int64(came) || st.Bytes > 300*int64(p.batches) ||
+		st.Late > st.Batches || st.Exposed < 0 || st.Exposed > st.Stalled || st.Exposed > st.Copying || (st.Late == 0) != (st.Stalled == 0) {
+		s.wrongly("%d batches came: %+v", came, st)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"shardify/gpu/internal/cuda"
 	"shardify/reader"
@@ -23,6 +24,7 @@ import (
 // never recorded is done.
 type sim struct {
 	mutant mutant
+	meter  meter
 	// failing: this call, counted from 1, returns fault.
 	failing int
 	fault   error
@@ -41,6 +43,8 @@ type sim struct {
 	history map[string][]string
 	wrong   []string
 	lost    error
+	// clock counts the work that was done, in milliseconds.
+	clock int
 }
 
 // mutant is what is left out of what the ring asks for.
@@ -70,10 +74,11 @@ type simOp struct {
 	want    int // what a kernel has to find
 }
 
-// record is an event as it was recorded once, and where.
+// record is an event as it was recorded once, and where. at is when it was done.
 type record struct {
-	done bool
-	in   Stream
+	done, timed bool
+	in          Stream
+	at          int
 }
 
 // call is a goroutine's that waits to go on.
@@ -203,10 +208,10 @@ func (s *sim) DestroyStream(Stream) error {
 	return s.now("DestroyStream", func() { s.live["streams"]-- })
 }
 
-func (s *sim) NewEvent(bool) (e cuda.Event, err error) {
+func (s *sim) NewEvent(timed bool) (e cuda.Event, err error) {
 	err = s.now("NewEvent", func() {
 		e = cuda.Event(s.handle())
-		s.events[e] = &record{done: true}
+		s.events[e] = &record{done: true, timed: timed}
 		s.live["events"]++
 	})
 	return e, err
@@ -237,7 +242,7 @@ func (s *sim) settle() {
 					break
 				}
 				if op.records != nil {
-					op.records.done = true
+					op.records.done, op.records.at = true, s.clock
 				}
 				st.queue = st.queue[1:]
 				again = true
@@ -246,7 +251,19 @@ func (s *sim) settle() {
 	}
 }
 
+// Record of an event that is timed meets no other call: nobody waits for it.
 func (s *sim) Record(e cuda.Event, h Stream) error {
+	s.mu.Lock()
+	timed := s.events[e].timed
+	s.mu.Unlock()
+	if timed {
+		name := fmt.Sprintf("stamp %x in %x", e, h)
+		return s.now(name, func() {
+			r := &record{in: h, timed: true}
+			s.events[e] = r
+			s.put(h, &simOp{name: name, records: r})
+		})
+	}
 	name := fmt.Sprintf("record %x in %x", e, h)
 	return s.later(name, always, func() {
 		r := &record{in: h}
@@ -258,6 +275,20 @@ func (s *sim) Record(e cuda.Event, h Stream) error {
 		}
 		s.put(h, op)
 	})
+}
+
+func (s *sim) Elapsed(from, to cuda.Event) (d time.Duration, done bool, err error) {
+	err = s.now("Elapsed", func() {
+		a, b := s.events[from], s.events[to]
+		if !a.timed || !b.timed || a.in == 0 || b.in == 0 {
+			s.wrongly("the time between events that are not timed, or were not recorded")
+		}
+		if done = a.done && b.done; !done {
+			s.wrongly("the time between events that are not over")
+		}
+		d = time.Duration(b.at-a.at) * time.Millisecond
+	})
+	return d, done, err
 }
 
 func (s *sim) Wait(h Stream, e cuda.Event) error {
@@ -384,6 +415,7 @@ func (s *sim) run(h Stream) {
 	op := st.queue[0]
 	st.queue = st.queue[1:]
 	m := s.memory[op.at]
+	s.clock++
 	switch {
 	case m == nil:
 		s.wrongly("%s: the memory was freed", op.name)

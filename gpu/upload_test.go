@@ -181,11 +181,81 @@ func TestPrefetchBatches(t *testing.T) {
 			t.Errorf("left: %+v", s)
 		}
 	}
+	// Three passes, and what they copied.
+	var bytes int64
+	for _, s := range want {
+		for _, x := range s.tensors {
+			bytes += 3 * int64(len(x.Data))
+		}
+	}
+	st := d.Stats()
+	if st.Device != "cuda:0" || st.Name == "" || st.Batches != int64(3*len(want)) || st.Bytes != bytes || st.Copying <= 0 || st.Rate() <= 0 ||
+		st.Exposed > st.Copying || st.Hidden() < 0 || st.Elapsed < st.Waiting+st.Holding || st.FirstBatch <= 0 || st.WaitP99 < st.WaitP50 {
+		t.Errorf("%+v", st)
+	}
+	if w := st.Waits; w.GPU+w.Reader+w.Upload+w.CPU != st.Waiting {
+		t.Errorf("%+v of %v", w, st.Waiting)
+	}
 	if now, _, err := d.Memory(); err != nil || now < free {
 		t.Errorf("%d of %d bytes were free, now %d, %v", free, total, now, err)
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// NVML is read while a pass runs, also a short one; and where there is none, the statistics
+// say why, and nothing else happens.
+func TestReadings(t *testing.T) {
+	if os.Getenv("SHARDIFY_GPU") == "require" {
+		d := device(t)
+		prefetchOnce(t, d)
+		st := d.Stats()
+		if r := st.Readings; r == nil || st.Unread != "" || r.Count < 1 || r.Busy > 100 || r.MemoryUsed <= 0 || r.MemoryTotal < r.MemoryUsed {
+			t.Errorf("%+v: %+v", st, r)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	d, absent := device(t), device(t)
+	path := gputest.NVML(t)
+	d.monitor.open = func() (*cuda.NVML, error) { return cuda.OpenNVML(path) }
+	absent.monitor.open = func() (*cuda.NVML, error) {
+		return cuda.OpenNVML(filepath.Join(t.TempDir(), "libnvidia-ml.so.1"))
+	}
+	for range 2 {
+		prefetchOnce(t, d)
+		prefetchOnce(t, absent)
+	}
+	want := reader.DeviceReadings{Count: 2, Busy: 93, MemoryBusy: 41, MemoryUsed: 24 << 20, MemoryTotal: 1 << 30, Power: 311500, PowerLimit: 700000, Temperature: 47}
+	if st := d.Stats(); st.Readings == nil || *st.Readings != want || st.Unread != "" {
+		t.Errorf("%+v: %+v", st, st.Readings)
+	}
+	if st := absent.Stats(); st.Readings != nil || !strings.Contains(st.Unread, "NVML is not available") || !strings.Contains(st.Unread, "libnvidia-ml") {
+		t.Errorf("%+v", st)
+	}
+	if err := errors.Join(d.Close(), absent.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.monitor.read("10de:1b:00.0"); err == nil {
+		t.Error("NVML was read after Close")
+	}
+}
+
+// prefetchOnce runs a pass of one batch.
+func prefetchOnce(t *testing.T, d *Device) {
+	t.Helper()
+	r := batches(t, shard(t, 3), nil)
+	begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Epoch(ctx, 0) }
+	for b, err := range Prefetch(t.Context(), d, begin, PrefetchConfig{}) {
+		if err == nil {
+			err = errors.Join(b.Wait(0), b.Release(0))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -2,12 +2,12 @@ package reader
 
 import (
 	"context"
-	"math/bits"
 	"runtime/trace"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"shardify/internal/histogram"
 	"shardify/store/cache"
 )
 
@@ -62,6 +62,11 @@ type Stats struct {
 
 	Stages Stages      `json:"stages"`
 	Memory MemoryStats `json:"memory"`
+
+	// Devices says how the batches came to GPUs, where they go there through package gpu:
+	// its Device.Stats, which who has both appends. The consumer of the reader's passes is
+	// gpu.Prefetch then, and that of its batches is in Devices.
+	Devices []DeviceStats `json:"devices,omitempty"`
 }
 
 // Waits divides the consumer's waiting by cause. While it waits for a batch, each
@@ -157,12 +162,20 @@ const (
 	BoundCollate   Bound = "collate"
 	BoundCPU       Bound = "cpu"
 	BoundConsumer  Bound = "consumer"
+	// BoundUpload and BoundGPU are those of batches that go to GPUs: the copies there, and
+	// what the consumer has these do, which is where a pass should be held up.
+	BoundUpload Bound = "upload"
+	BoundGPU    Bound = "gpu"
 )
 
 // Bound names the consumer where it waited for less than a twentieth of the time, or
-// the cause of most of its waiting.
+// the cause of most of its waiting. Where there are Devices, it is their consumer.
 func (s Stats) Bound() Bound {
-	if s.Waiting < s.Elapsed/20 {
+	if len(s.Devices) > 0 {
+		if bound := devicesBound(s.Devices); bound != boundReader {
+			return bound
+		}
+	} else if s.Waiting < s.Elapsed/20 {
 		return BoundConsumer
 	}
 	w := &s.Waits
@@ -223,7 +236,7 @@ type counters struct {
 	since   time.Time // since when something runs
 	elapsed time.Duration
 	first   time.Duration
-	waited  histogram
+	waited  histogram.Durations
 	waits   Waits
 }
 
@@ -271,7 +284,7 @@ func (c *counters) delivered(start time.Time, j *job) (now time.Time) {
 		c.first = wait
 	}
 	if j.number > j.pass.from {
-		c.waited.add(wait)
+		c.waited.Add(wait)
 	}
 	return now
 }
@@ -289,7 +302,7 @@ func (c *counters) stats() Stats {
 	if c.running > 0 {
 		s.Elapsed += time.Since(c.since)
 	}
-	s.WaitP50, s.WaitP99 = c.waited.quantile(0.5), c.waited.quantile(0.99)
+	s.WaitP50, s.WaitP99 = c.waited.Quantile(0.5), c.waited.Quantile(0.99)
 	return s
 }
 
@@ -404,42 +417,4 @@ func (l *lap) charge(idle *stageCounters) (spent time.Duration) {
 	}
 	l.at, l.of = now, nil
 	return spent
-}
-
-// histogram counts durations in eight steps between powers of two nanoseconds.
-type histogram struct {
-	counts [64 * 8]int64
-	n      int64
-}
-
-func (h *histogram) add(d time.Duration) {
-	h.counts[bucket(uint64(max(d, 0)))]++
-	h.n++
-}
-
-func bucket(v uint64) int {
-	if v < 16 {
-		return int(v)
-	}
-	e := bits.Len64(v) - 4 // v>>e is 8 … 15
-	return e*8 + int(v>>e)
-}
-
-// quantile returns the middle of the step in which the quantile lies.
-func (h *histogram) quantile(q float64) time.Duration {
-	if h.n == 0 {
-		return 0
-	}
-	rank := int64(q * float64(h.n-1))
-	for i, k := range h.counts {
-		if rank -= k; rank < 0 {
-			if i < 16 {
-				return time.Duration(i)
-			}
-			e := i/8 - 1
-			low := int64(i-e*8) << e
-			return time.Duration(low + int64(1)<<e/2)
-		}
-	}
-	return 0
 }

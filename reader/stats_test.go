@@ -7,6 +7,7 @@ import (
 	"image"
 	"image/jpeg"
 	"math/rand/v2"
+	"reflect"
 	"runtime/trace"
 	"slices"
 	"testing"
@@ -213,7 +214,7 @@ func TestStageStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	var back Stats
-	if err := json.Unmarshal(data, &back); err != nil || back != s {
+	if err := json.Unmarshal(data, &back); err != nil || !reflect.DeepEqual(back, s) {
 		t.Errorf("%v: %s", err, data)
 	}
 }

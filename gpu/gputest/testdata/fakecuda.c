@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef int result;
@@ -78,7 +79,8 @@ static result failing(const char *name) {
 
 // Things: whatever has to be freed.
 enum kind { MEMORY, PINNED, REGISTERED, STREAM, EVENT, MODULE, CONTEXT, HANDLE, RANGE, MAPPED, kinds };
-struct thing { enum kind kind; uintptr_t at; size_t size; int device, late; struct thing *next; };
+// An event has its flags, and when it was recorded, in nanoseconds; 0: never.
+struct thing { enum kind kind; uintptr_t at; size_t size; int device, late; unsigned flags; long long ns; struct thing *next; };
 static struct thing *things;
 static long long live_here[kinds], *live = live_here, bytes[kinds];
 
@@ -97,7 +99,7 @@ __attribute__((constructor)) static void count(void) {
 
 static struct thing *add(enum kind kind, uintptr_t at, size_t size, int device) {
 	struct thing *t = calloc(1, sizeof *t);
-	*t = (struct thing){kind, at ? at : (uintptr_t)t, size, device, 0, 0};
+	*t = (struct thing){.kind = kind, .at = at ? at : (uintptr_t)t, .size = size, .device = device};
 	pthread_mutex_lock(&mutex);
 	t->next = things, things = t;
 	live[kind]++, bytes[kind] += size;
@@ -394,7 +396,9 @@ result cuStreamWaitEvent(uintptr_t s, uintptr_t e, unsigned flags) {
 result cuEventCreate(uintptr_t *e, unsigned flags) {
 	IN_CONTEXT
 	if (flags > 3) return INVALID_VALUE;
-	*e = add(EVENT, 0, 0, current())->at;
+	struct thing *t = add(EVENT, 0, 0, current());
+	t->flags = flags;
+	*e = t->at;
 	return SUCCESS;
 }
 
@@ -416,13 +420,25 @@ static int late(uintptr_t e, int n) {
 	return left;
 }
 
-result cuEventRecord(uintptr_t e, uintptr_t s) { IN_CONTEXT STREAM_OF(s) EVENT_OF(e) late(e, setting("FAKE_CUDA_LATE_EVENTS", 0)); return SUCCESS; }
+// An event's handle is its thing.
+result cuEventRecord(uintptr_t e, uintptr_t s) {
+	IN_CONTEXT STREAM_OF(s) EVENT_OF(e)
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	((struct thing *)e)->ns = now.tv_sec * 1000000000ll + now.tv_nsec;
+	late(e, setting("FAKE_CUDA_LATE_EVENTS", 0));
+	return SUCCESS;
+}
+
 result cuEventQuery(uintptr_t e) { IN_CONTEXT EVENT_OF(e) if (late(e, -1)) return NOT_READY; do_pending(); return SUCCESS; }
 result cuEventSynchronize(uintptr_t e) { IN_CONTEXT EVENT_OF(e) late(e, 0); do_pending(); return SUCCESS; }
 
 result cuEventElapsedTime(float *ms, uintptr_t from, uintptr_t to) {
 	IN_CONTEXT EVENT_OF(from) EVENT_OF(to)
-	*ms = 0.5f;
+	const struct thing *a = (struct thing *)from, *b = (struct thing *)to;
+	const unsigned untimed = 2;
+	if ((a->flags | b->flags) & untimed || !a->ns || !b->ns) return INVALID_HANDLE;
+	*ms = (b->ns - a->ns) / 1e6;
 	return SUCCESS;
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"shardify/gpu/gputest"
@@ -230,8 +231,30 @@ func TestCopies(t *testing.T) {
 	if done, err := c.Done(e); done || err != nil {
 		t.Error(done, err)
 	}
-	if ms, err := c.Elapsed(e, e); ms != 0.5 || err != nil {
-		t.Error(ms, err)
+	later, err := c.NewEvent(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Millisecond)
+	if err := c.Record(later, s); err != nil {
+		t.Error(err)
+	}
+	if d, done, err := c.Elapsed(e, later); d < time.Millisecond || !done || err != nil {
+		t.Error(d, done, err)
+	}
+	if d, _, err := c.Elapsed(later, e); d > -time.Millisecond || err != nil {
+		t.Error(d, err)
+	}
+	d.failing("cuEventElapsedTime", 1, errNotReady)
+	if _, done, err := c.Elapsed(e, later); done || err != nil {
+		t.Error(done, err)
+	}
+	untimed, err := c.NewEvent(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, done, err := c.Elapsed(e, untimed); done || err == nil || !strings.Contains(err.Error(), "cuEventElapsedTime") {
+		t.Error(done, err)
 	}
 	if free, total, err := c.MemInfo(); free != 1<<30-11000 || total != 1<<30 || err != nil {
 		t.Error(free, total, err)
@@ -241,7 +264,7 @@ func TestCopies(t *testing.T) {
 		t.Error(err)
 	}
 	own := make([]byte, 8192)
-	for _, err := range []error{c.Register(own), c.Unregister(own), c.FreeHost(src), c.Free(a), c.Free(b), c.DestroyEvent(e), c.DestroyStream(s), c.Close(), c.Close()} {
+	for _, err := range []error{c.Register(own), c.Unregister(own), c.FreeHost(src), c.Free(a), c.Free(b), c.DestroyEvent(e), c.DestroyEvent(later), c.DestroyEvent(untimed), c.DestroyStream(s), c.Close(), c.Close()} {
 		if err != nil {
 			t.Error(err)
 		}

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 )
 
@@ -134,11 +135,16 @@ func (c *Context) Wait(s Stream, e Event) error {
 // Done says whether the event is done.
 func (c *Context) Done(e Event) (bool, error) {
 	err := c.result(&c.driver.f.eventQuery, uintptr(e))
-	var not *Error
-	if errors.As(err, &not) && not.Code == errNotReady {
+	if notReady(err) {
 		return false, nil
 	}
 	return err == nil, c.wrap(err)
+}
+
+// notReady tells an event that is not over from an error.
+func notReady(err error) bool {
+	var not *Error
+	return errors.As(err, &not) && not.Code == errNotReady
 }
 
 // Synchronize waits, asleep, until the event is done.
@@ -146,11 +152,15 @@ func (c *Context) SynchronizeEvent(e Event) error {
 	return c.call(&c.driver.f.eventSynchronize, uintptr(e))
 }
 
-// Elapsed is the time between two timed events that are done, in milliseconds.
-func (c *Context) Elapsed(from, to Event) (float32, error) {
+// Elapsed is the time from one timed event to another, below 0 where that was first; done
+// is false where one of them is not over.
+func (c *Context) Elapsed(from, to Event) (d time.Duration, done bool, err error) {
 	var ms float32
-	err := c.call(&c.driver.f.eventElapsedTime, uintptr(unsafe.Pointer(&ms)), uintptr(from), uintptr(to))
-	return ms, err
+	err = c.result(&c.driver.f.eventElapsedTime, uintptr(unsafe.Pointer(&ms)), uintptr(from), uintptr(to))
+	if notReady(err) {
+		return 0, false, nil
+	}
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err == nil, c.wrap(err)
 }
 
 // Upload puts a copy to the card into the stream. src must stay as it is until that is
