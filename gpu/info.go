@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,8 +21,28 @@ type Info struct {
 	CUDA    string `json:"cuda,omitempty"`
 	Driver  string `json:"driver,omitempty"`
 	// Unread says why the devices have no Reading.
-	Unread  string       `json:"unread,omitempty"`
-	Devices []DeviceInfo `json:"devices"`
+	Unread string `json:"unread,omitempty"`
+	// NVJPEG is the library that decodes JPEG on GPUs; nil where there is none that can be
+	// used, and NoNVJPEG says why, and what to do about it.
+	NVJPEG   *NVJPEGInfo  `json:"nvjpeg,omitempty"`
+	NoNVJPEG string       `json:"no_nvjpeg,omitempty"`
+	Devices  []DeviceInfo `json:"devices"`
+}
+
+// NVJPEGInfo is NVIDIA's library for JPEG.
+type NVJPEGInfo struct {
+	Library string `json:"library"`
+	Version string `json:"version"`
+}
+
+// JPEGInfo is how a GPU decodes JPEG.
+type JPEGInfo struct {
+	// Backends are those of nvJPEG that it has, of hardware, gpu_hybrid and hybrid, the
+	// fastest first.
+	Backends []Backend `json:"backends"`
+	// Engines is how many JPEG engines it has, Cores how many cores each of them.
+	Engines int `json:"engines"`
+	Cores   int `json:"cores"`
 }
 
 // DeviceInfo is a GPU.
@@ -44,6 +65,8 @@ type DeviceInfo struct {
 	CopyEngines int `json:"copy_engines"`
 	// Reading is what the GPU is doing now; nil where NVML does not tell.
 	Reading *Reading `json:"reading,omitempty"`
+	// JPEG is what InspectJPEG has found.
+	JPEG *JPEGInfo `json:"jpeg,omitempty"`
 }
 
 // Reading is what a GPU is doing, as NVML tells it.
@@ -63,6 +86,11 @@ func Inspect() Info {
 	if err != nil {
 		info.Problem = err.Error()
 		return info
+	}
+	if n, err := cuda.OpenNVJPEG(d); err != nil {
+		info.NoNVJPEG = err.Error()
+	} else {
+		info.NVJPEG = &NVJPEGInfo{Library: n.Path(), Version: n.Version()}
 	}
 	nvml, err := cuda.OpenNVML()
 	if err != nil {
@@ -97,6 +125,57 @@ func Inspect() Info {
 		info.Devices = append(info.Devices, one)
 	}
 	return info
+}
+
+// InspectJPEG asks nvJPEG which of its backends each GPU has, and completes what Inspect has
+// returned. Nothing but nvJPEG knows, and it needs a context: so it makes one on each GPU for
+// a moment, which takes some 500 MB there, and fails on one that another process has for
+// itself.
+func (i *Info) InspectJPEG() error {
+	if i.NVJPEG == nil {
+		return errors.New(i.NoNVJPEG)
+	}
+	driver, err := cuda.Default()
+	if err != nil {
+		return err
+	}
+	n, err := cuda.OpenNVJPEG(driver)
+	if err != nil {
+		return err
+	}
+	for k := range i.Devices {
+		d, err := open(driver, i.Devices[k].Ordinal)
+		if err != nil {
+			return err
+		}
+		jpeg, err := d.inspectJPEG(n)
+		if err := errors.Join(err, d.Close()); err != nil {
+			return err
+		}
+		i.Devices[k].JPEG = jpeg
+	}
+	return nil
+}
+
+func (d *Device) inspectJPEG(n *cuda.NVJPEG) (*JPEGInfo, error) {
+	info := &JPEGInfo{Backends: []Backend{}}
+	for _, b := range backends {
+		codec, err := d.context.NewCodec(n, b.number, 0, 0)
+		if lost := d.context.Lost(); lost != nil {
+			return nil, lost
+		}
+		if err != nil {
+			continue // the GPU has no such backend
+		}
+		info.Backends = append(info.Backends, b.name)
+		if b.number == cuda.BackendHardware {
+			info.Engines, info.Cores, err = codec.Engines()
+		}
+		if err := errors.Join(err, codec.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return info, nil
 }
 
 // numaNode reads a PCI device's node off the file system that lies at sys.

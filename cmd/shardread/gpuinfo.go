@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -12,12 +13,13 @@ import (
 )
 
 func newGPUInfoCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, engines bool
 	cmd := &cobra.Command{
 		Use:   "gpu-info",
 		Short: "The GPUs of this machine, or what is missing to use them",
 		Long: `Say which NVIDIA GPUs there are and what they are doing, or why none can be used and
-what to do about it; then the command ends with code 1. It takes no memory of a GPU.`,
+what to do about it; then the command ends with code 1. It takes no memory of a GPU, unless
+--engines is given.`,
 		Example: `  shardread gpu-info
   shardread gpu-info --json | jq '.devices[].name'`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -27,9 +29,16 @@ what to do about it; then the command ends with code 1. It takes no memory of a 
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runGPUInfo(gpu.Inspect(), asJSON, streamsOf(cmd))
+			info := gpu.Inspect()
+			if engines && info.Problem == "" {
+				if err := info.InspectJPEG(); err != nil {
+					return err
+				}
+			}
+			return runGPUInfo(info, asJSON, streamsOf(cmd))
 		},
 	}
+	cmd.Flags().BoolVar(&engines, "engines", false, "also ask nvJPEG how each GPU decodes JPEG: a context on each for a moment, some 500 MB")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print all of it as JSON")
 	return cmd
 }
@@ -58,6 +67,9 @@ func printGPUs(info gpu.Info, s streams) error {
 		driver = "of unknown version"
 	}
 	fmt.Fprintf(w, "driver\t%s, for CUDA up to %s (%s)\n", driver, info.CUDA, info.Library)
+	if n := info.NVJPEG; n != nil {
+		fmt.Fprintf(w, "nvJPEG\t%s (%s)\n", n.Version, n.Library)
+	}
 	for _, v := range info.Devices {
 		fmt.Fprintf(w, "GPU %d\t%s, compute capability %s, %s, %d multiprocessors, %d copy engines\n",
 			v.Ordinal, printable(v.Name), v.Capability, bytesText(v.Memory), v.Multiprocessors, v.CopyEngines)
@@ -69,6 +81,12 @@ func printGPUs(info gpu.Info, s streams) error {
 		if r := v.Reading; r != nil {
 			fmt.Fprintf(w, "\tnow: %s\n", readingText(r))
 		}
+		if j := v.JPEG; j != nil {
+			fmt.Fprintf(w, "\tJPEG: %d engines, cores of each: %d; nvJPEG's backends: %s\n", j.Engines, j.Cores, backendsText(j.Backends))
+		}
+	}
+	if info.NoNVJPEG != "" {
+		fmt.Fprintf(s.err, "JPEG is decoded by the CPU alone: %s\n", info.NoNVJPEG)
 	}
 	if info.Unread != "" {
 		fmt.Fprintf(s.err, "what the GPUs are doing is not known: %s\n", info.Unread)
@@ -94,4 +112,15 @@ func readingText(r *gpu.Reading) string {
 	add(r.Temperature >= 0, "%d °C", r.Temperature)
 	add(r.LinkGeneration >= 0 && r.LinkWidth >= 0, "PCIe %d.0 x%d", r.LinkGeneration, r.LinkWidth)
 	return text
+}
+
+func backendsText(all []gpu.Backend) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, b := range all {
+		names = append(names, string(b))
+	}
+	return strings.Join(names, ", ")
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -37,10 +38,11 @@ func gpuInfo(t *testing.T, args []string, env ...string) (stdout, stderr string,
 
 // Against doubles of the driver's libraries: what there is, and what is missing.
 func TestGPUInfo(t *testing.T) {
-	cuda, nvml := gputest.Cuda(t), gputest.NVML(t)
+	cuda, nvml := gputest.CudaWithNVJPEG(t), gputest.NVML(t)
 	both := "LD_LIBRARY_PATH=" + filepath.Dir(cuda) + ":" + filepath.Dir(nvml)
 	out, errs, code := gpuInfo(t, nil, both)
 	want := `driver  580.159.03, for CUDA up to 13.0 (libcuda.so.1)
+nvJPEG  12.4.0 (libnvjpeg.so.12)
 GPU 0   Fake GPU A, compute capability 9.0, 1.1 GB, 132 multiprocessors, 3 copy engines
         GPU-00010203-0405-0607-0809-0a0b0c0d0e0f, PCI 10de:1b:00.0, no NUMA node
         now: 25 MB used, 93% busy, 312 of 700 W, 47 °C, PCIe 5.0 x16
@@ -54,6 +56,24 @@ GPU 1   Fake GPU B, compute capability 9.0, 1.1 GB, 132 multiprocessors, 3 copy 
 	var info gpu.Info
 	if out, _, code = gpuInfo(t, []string{"--json"}, both); code != 0 || json.Unmarshal([]byte(out), &info) != nil || len(info.Devices) != 2 || info.Devices[1].Reading.Power != -1 {
 		t.Errorf("(%d) %s", code, out)
+	}
+	// What nvJPEG knows: with engines, and without.
+	out, errs, code = gpuInfo(t, []string{"--engines"}, both)
+	if !strings.Contains(out, "        JPEG: 8 engines, cores of each: 1; nvJPEG's backends: hardware, gpu_hybrid, hybrid\nGPU 1") || errs != "" || code != 0 {
+		t.Errorf("(%d) %s%s", code, out, errs)
+	}
+	out, errs, code = gpuInfo(t, []string{"--engines", "--json"}, both, "FAKE_NVJPEG_ENGINES=0")
+	info = gpu.Info{}
+	if err := json.Unmarshal([]byte(out), &info); err != nil || errs != "" || code != 0 || !reflect.DeepEqual(info.Devices[1].JPEG, &gpu.JPEGInfo{Backends: []gpu.Backend{gpu.BackendGPUHybrid, gpu.BackendHybrid}}) {
+		t.Errorf("(%d) %s%s: %v", code, out, errs, err)
+	}
+	// Without nvJPEG: the double's is for a CUDA that its driver does not serve.
+	out, errs, code = gpuInfo(t, nil, both, "FAKE_NVJPEG_CUDA=14")
+	if !strings.Contains(out, "GPU 1") || !strings.Contains(errs, "JPEG is decoded by the CPU alone: nvJPEG is not available: libnvjpeg.so.12 is for CUDA 14.9, and the driver serves CUDA 13; `pip install nvidia-nvjpeg`") || code != 0 {
+		t.Errorf("(%d) %s%s", code, out, errs)
+	}
+	if _, errs, code = gpuInfo(t, []string{"--engines"}, both, "FAKE_NVJPEG_CUDA=14"); !strings.Contains(errs, "is for CUDA 14.9") || code != 1 {
+		t.Errorf("(%d) %s", code, errs)
 	}
 	// Without NVML.
 	out, errs, code = gpuInfo(t, nil, "LD_LIBRARY_PATH="+filepath.Dir(cuda))

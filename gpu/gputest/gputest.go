@@ -1,5 +1,5 @@
 // Package gputest builds test doubles of NVIDIA's libraries: shared libraries in C with
-// the functions of libcuda and NVML that shardify calls, for tests of how these are loaded
+// the functions of libcuda, NVML and nvJPEG that shardify calls, for tests of how these are loaded
 // and called where there is no card. They show that our side of the calls is right, their
 // order, their arguments, what becomes of their errors, and that all is freed; of the
 // driver they show nothing.
@@ -27,6 +27,17 @@ func Cuda(t testing.TB, flags ...string) string {
 // when they are launched.
 func CudaWithKernels(t testing.TB, kernels string) string {
 	return Cuda(t, kernels, "-DFAKE_KERNELS", "-ffp-contract=off", "-lm")
+}
+
+// CudaWithNVJPEG builds a double of libcuda.so.1 that has the functions of libnvjpeg, too: its
+// path is that of both. Beside it there is libnvjpeg.so.12, the same file, for what finds
+// libraries by their names.
+func CudaWithNVJPEG(t testing.TB, flags ...string) string {
+	path := build(t, "libcuda.so.1", append([]string{source("fakenvjpeg.c")}, flags...))
+	if err := os.Symlink(filepath.Base(path), filepath.Join(filepath.Dir(path), "libnvjpeg.so.12")); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // NVML does the same with libnvidia-ml.so.1, in a folder.

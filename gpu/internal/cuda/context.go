@@ -68,23 +68,28 @@ func (c *Context) call(p *proc, args ...uintptr) error {
 
 //go:uintptrescapes
 func (c *Context) result(p *proc, args ...uintptr) error {
+	return c.within(p.name, func() error { return c.driver.check(p, p.call(args...)) })
+}
+
+// within calls f, which calls a function of that name, with the context current.
+func (c *Context) within(name string, f func() error) error {
 	if e := c.lost.Load(); e != nil {
 		return e
 	}
 	if c.closed.Load() {
-		return fmt.Errorf("%s: %w", p.name, errClosed)
+		return fmt.Errorf("%s: %w", name, errClosed)
 	}
-	f := &c.driver.f
+	d := &c.driver.f
 	// What is current belongs to the thread, and other code of the process that calls
 	// CUDA may have set its own there.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := c.keep(c.driver.check(&f.ctxPushCurrent, f.ctxPushCurrent.call(c.handle))); err != nil {
+	if err := c.keep(c.driver.check(&d.ctxPushCurrent, d.ctxPushCurrent.call(c.handle))); err != nil {
 		return err
 	}
-	err := c.keep(c.driver.check(p, p.call(args...)))
+	err := c.keep(f())
 	var old uintptr
-	if popped := c.keep(c.driver.check(&f.ctxPopCurrent, f.ctxPopCurrent.call(uintptr(unsafe.Pointer(&old))))); err == nil {
+	if popped := c.keep(c.driver.check(&d.ctxPopCurrent, d.ctxPopCurrent.call(uintptr(unsafe.Pointer(&old))))); err == nil {
 		err = popped
 	}
 	return err

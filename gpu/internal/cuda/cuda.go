@@ -1,6 +1,7 @@
-// Package cuda calls NVIDIA's driver: libcuda, and NVML beside it. Both are loaded at
-// run time, without cgo, so that one binary runs with and without them: [Open] and
-// [OpenNVML] say what is missing. Names and numbers are those of cuda.h and nvml.h.
+// Package cuda calls NVIDIA's driver: libcuda, and NVML and nvJPEG beside it. All are loaded
+// at run time, without cgo, so that one binary runs with and without them: [Open],
+// [OpenNVML] and [OpenNVJPEG] say what is missing. Names and numbers are those of cuda.h,
+// nvml.h and nvjpeg.h.
 //
 // Begin with [Open], which gives a [Driver], and [Driver.Retain], which gives the primary
 // [Context] of a device: the one that the CUDA runtime, and so PyTorch, JAX and CuPy, use

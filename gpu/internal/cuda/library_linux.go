@@ -55,3 +55,6 @@ func (p *proc) call(args ...uintptr) Code {
 	r, _, _ := purego.SyscallN(p.addr, args...)
 	return Code(r)
 }
+
+// newCallback makes a function that C may call, from any thread. It is never freed.
+func newCallback(f func(a, b, c, d uintptr) uintptr) uintptr { return purego.NewCallback(f) }

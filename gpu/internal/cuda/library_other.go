@@ -22,4 +22,6 @@ func (l *library) bind([]symbol) error { panic("cuda: there is no library") }
 
 func (p *proc) call(...uintptr) Code { panic("cuda: there is no library") }
 
+func newCallback(func(a, b, c, d uintptr) uintptr) uintptr { panic("cuda: there is no library") }
+
 func advice(Code) string { return "" }
