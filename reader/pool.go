@@ -180,9 +180,12 @@ func (p *pool) take(k kind, own int64) (b *block, room bool) {
 	return nil, true
 }
 
-// room says that there is room for so many bytes more; idle blocks make it, slabs last,
-// which others may have to be told of.
+// room says that there is room for so many bytes more. Idle blocks make it, where it can be
+// made of them: slabs last, which others may have to be told of.
 func (p *pool) room(n, own int64) bool {
+	if lent := p.used - p.free; lent+n > p.size && lent > own {
+		return false // and they stay, for who needs them next
+	}
 	for _, slab := range []bool{false, true} {
 		for k := range p.idle {
 			for k.slab == slab && len(p.idle[k]) > 0 && p.used+n > p.size {
@@ -190,7 +193,7 @@ func (p *pool) room(n, own int64) bool {
 			}
 		}
 	}
-	return p.used+n <= p.size || p.used <= own
+	return true
 }
 
 // count notes that the pool has so many bytes more.
