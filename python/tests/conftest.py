@@ -27,6 +27,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")])
 )
 
+# Albumentations asks the network whether there is a newer version, but for this.
+os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+
 
 def require(what: str) -> None:
     """Skip loudly for what is not there, or fail where everything has to be."""
