@@ -24,7 +24,7 @@
 //
 // Streams and pointers are CUDA's own, of the primary context, so that they go to and come
 // from any other library of the process that uses CUDA. One process feeds any number of
-// GPUs, each by an Open and a Prefetch.
+// GPUs: each by a Prefetch of a pass of its own, or all in turn by [PrefetchAll].
 //
 // # Errors
 //

@@ -66,6 +66,8 @@ type Batch struct {
 	Samples []int64
 	Bad     []*reader.SampleError
 	Keys    []string
+	// Device is the GPU that it is on.
+	Device *Device
 
 	tensors  []Tensor
 	ring     *ring
@@ -111,7 +113,10 @@ func Prefetch(ctx context.Context, d *Device, batches func(context.Context) iter
 				}
 			}
 		}
-	}, describe, c)
+	}, func(b *Batch, h host, c PrefetchConfig) {
+		b.Device = d
+		describe(b, h, c)
+	}, c)
 }
 
 // describe copies what a batch on the GPU keeps of one in the host's memory.

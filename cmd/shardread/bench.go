@@ -2,19 +2,23 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"shardify/gpu"
 	"shardify/reader"
 )
 
 type benchOptions struct {
 	configOptions
+	deviceOptions
 	epochs  int
 	batches int64
 	json    bool
@@ -29,9 +33,13 @@ func newBenchCommand() *cobra.Command {
 images a second came, how many bytes of fields that is, how long the first batch and
 the next ones were waited for, the most memory the process had, and which stage held
 the others up.
+
+With --device the batches lie in pinned memory and are brought to GPUs, and it says too
+how fast that went and how much of it was hidden.
 ` + streamHelp,
 		Example: `  shardread bench /data/imagenet --split train --crop 224 --batch 256
   shardread bench /data/imagenet --decode none
+  shardread bench /data/imagenet --crop 224 --layout nhwc --device cuda:0
   shardread bench 'https://host/train-{0000..0146}.tar' --crop 224`,
 		Args: oneSource,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,6 +56,7 @@ the others up.
 
 func (o *benchOptions) addFlags(f *pflag.FlagSet) {
 	o.configOptions.addFlags(f, orderFlags|imageFlags|readFlags)
+	o.deviceOptions.addFlags(f)
 	f.IntVar(&o.epochs, "epochs", 1, "how many epochs to read; with --resume, the rest of one counts as one")
 	f.Int64Var(&o.batches, "batches", 0, "stop after so many batches (default: all)")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
@@ -61,13 +70,25 @@ type benchLine struct {
 	Bound           reader.Bound  `json:"bound_by"`
 	Stats           reader.Stats  `json:"stats"`
 	Config          reader.Config `json:"config"`
+	// Prefetch is how batches went to GPUs, and Pinned the most memory for batches that
+	// there was; nil without --device.
+	Prefetch *gpu.PrefetchConfig `json:"prefetch,omitempty"`
+	Pinned   *gpu.PinnedStats    `json:"pinned,omitempty"`
 	// Bad are the damaged samples.
 	Bad []reader.BadSample `json:"bad"`
 }
 
-func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string, s streams) error {
+func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string, s streams) (err error) {
 	if o.epochs < 1 || o.batches < 0 {
 		return usagef("--epochs must be 1 or more, --batches 0 or more")
+	}
+	d, err := o.deviceOptions.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	if d != nil {
+		c.Slabs = d.pinned
 	}
 	r, err := o.openBatches(ctx, dst, c)
 	if err != nil {
@@ -87,13 +108,16 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 		reportCache(s.err, st)
 		reportSeek(s.err, st)
 	}()
-	if err := file.end(benchEpochs(ctx, o, r, state, file, s.err)); err != nil {
+	if err := file.end(benchEpochs(ctx, o, r, d, state, file, s.err)); err != nil {
 		return err
 	}
-	st := r.Stats()
+	st := d.stats(r.Stats())
 	line := benchLine{
 		ImagesPerSecond: perSecond(st.Samples, st.Elapsed), BytesPerSecond: perSecond(st.FieldBytes, st.Elapsed),
 		PeakMemory: peakMemory(), Bound: st.Bound(), Stats: st, Config: r.Config(), Bad: r.BadSamples(),
+	}
+	if d != nil {
+		line.Prefetch, line.Pinned = &d.config, &d.most
 	}
 	if o.json {
 		err = printJSON(s.out, line)
@@ -107,16 +131,19 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 }
 
 // benchEpochs reads the epochs, or the first batches of them.
-func benchEpochs(ctx context.Context, o *benchOptions, r batches, state reader.State, file *stateFile, report io.Writer) error {
+func benchEpochs(ctx context.Context, o *benchOptions, r batches, d *devices, state reader.State, file *stateFile, report io.Writer) error {
 	left := o.batches
 	for end := state.Epoch + o.epochs; state.Epoch < end; {
-		for b, err := range r.Resume(ctx, state) {
+		begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Resume(ctx, state) }
+		for b, err := range d.steps(ctx, begin) {
 			if err != nil {
 				return err
 			}
-			reportBad(report, r.Config().OnBad, b)
-			state = b.State()
-			b.Release()
+			reportBad(report, r.Config().OnBad, b.bad)
+			if err := b.release(); err != nil {
+				return err
+			}
+			state = b.state
 			if err := file.done(state); err != nil {
 				return err
 			}
@@ -130,13 +157,18 @@ func benchEpochs(ctx context.Context, o *benchOptions, r batches, state reader.S
 
 func perSecond(n int64, d time.Duration) float64 { return float64(n) / max(d.Seconds(), 1e-9) }
 
+// shareOf gives parts of a time, for people.
+func shareOf(of time.Duration) func(part time.Duration) string {
+	return func(part time.Duration) string { return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(of, 1))) }
+}
+
 // reportBad names the samples that a batch lacks, or has others for.
-func reportBad(w io.Writer, policy reader.OnBad, b *reader.Batch) {
+func reportBad(w io.Writer, policy reader.OnBad, all []*reader.SampleError) {
 	what := "skipped"
 	if policy == reader.OnBadSubstitute {
 		what = "replaced"
 	}
-	for _, bad := range b.Bad() {
+	for _, bad := range all {
 		// That nobody hears is no reason to stop.
 		_, _ = fmt.Fprintf(w, "shardread: %s: %s\n", what, printable(bad.Error()))
 	}
@@ -149,9 +181,7 @@ func printBench(w io.Writer, l benchLine) error {
 		what = "samples/s"
 	}
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1e6) }
-	percent := func(part, of time.Duration) string {
-		return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(of, 1)))
-	}
+	percent := shareOf(st.Elapsed)
 	busy := func(s reader.StageStats) string { return fmt.Sprintf("%.1f%%", 100*st.Share(s)) }
 	_, err := fmt.Fprintf(w, "%s %s   %s/s   first batch %.2f s   wait p50 %s p99 %s   memory %s\n",
 		humanize.CommafWithDigits(l.ImagesPerSecond, 0), what, bytesText(int64(l.BytesPerSecond)), st.FirstBatch.Seconds(),
@@ -161,15 +191,15 @@ func printBench(w io.Writer, l benchLine) error {
 	}
 	of := &st.Waits
 	_, err = fmt.Fprintf(w, "bound by: %s; waited %s of the time, for: index %s, memory %s, store %s, decode %s, transform %s, collate %s, cpu %s\n",
-		l.Bound, percent(st.Waiting, st.Elapsed), percent(of.Index, st.Elapsed), percent(of.Memory, st.Elapsed), percent(of.Store, st.Elapsed),
-		percent(of.Decode, st.Elapsed), percent(of.Transform, st.Elapsed), percent(of.Collate, st.Elapsed), percent(of.CPU, st.Elapsed))
+		l.Bound, percent(st.Waiting), percent(of.Index), percent(of.Memory), percent(of.Store),
+		percent(of.Decode), percent(of.Transform), percent(of.Collate), percent(of.CPU))
 	if err != nil {
 		return err
 	}
 	stages := &st.Stages
 	_, err = fmt.Fprintf(w, "busy: index %s, store %s (%s reads of %s on average, %d at once), decode %s (%d workers), transform %s, collate %s, consumer %s; budget %s, at most %s taken\n",
 		busy(stages.Index), busy(stages.Store), humanize.Comma(stages.Store.Items), bytesText(stages.Store.Bytes/max(1, stages.Store.Items)), stages.Store.Goroutines,
-		busy(stages.Decode), stages.Decode.Goroutines, busy(stages.Transform), busy(stages.Collate), percent(st.Holding, st.Elapsed),
+		busy(stages.Decode), stages.Decode.Goroutines, busy(stages.Transform), busy(stages.Collate), percent(st.Holding),
 		bytesText(st.Memory.Limit), bytesText(st.Memory.Peak))
 	if p := st.Seek; p != nil && err == nil {
 		parts := ""
@@ -182,6 +212,9 @@ func printBench(w io.Writer, l benchLine) error {
 		_, err = fmt.Fprintf(w, "cache: %.1f%% of %s reads were hits; %s from the cache, %s from the store in %s reads; %s evicted\n",
 			100*float64(c.Hits)/float64(max(1, c.Hits+c.Misses)), humanize.Comma(c.Hits+c.Misses),
 			bytesText(c.CacheBytes), bytesText(c.OriginBytes), humanize.Comma(c.OriginReads), bytesText(c.EvictedBytes))
+	}
+	if err == nil {
+		err = printDevices(w, st, l.Pinned)
 	}
 	return err
 }

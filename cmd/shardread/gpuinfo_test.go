@@ -14,8 +14,14 @@ import (
 	"shardify/gpu/gputest"
 )
 
-// gpuInfo runs the program with a library path of its own.
+// gpuInfo runs `shardread gpu-info`.
 func gpuInfo(t *testing.T, args []string, env ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return runProgram(t, append([]string{"gpu-info"}, args...), env...)
+}
+
+// runProgram runs shardread as a process with an environment of its own.
+func runProgram(t *testing.T, args []string, env ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -25,7 +31,7 @@ func gpuInfo(t *testing.T, args []string, env ...string) (stdout, stderr string,
 	if err := os.Symlink(exe, link); err != nil {
 		t.Skipf("SKIPPED LOUDLY: no symbolic links here: %v", err)
 	}
-	cmd := exec.Command(link, append([]string{"gpu-info"}, args...)...)
+	cmd := exec.Command(link, args...)
 	cmd.Env = append(os.Environ(), env...)
 	var errs strings.Builder
 	cmd.Stderr = &errs

@@ -158,7 +158,7 @@ func headTensors(ctx context.Context, o *headOptions, c reader.Config, dst strin
 		if err != nil {
 			return err
 		}
-		reportBad(s.err, c.OnBad, b)
+		reportBad(s.err, c.OnBad, b.Bad())
 		for _, x := range b.Tensors() {
 			values, more := firstValues(x, maxValues)
 			if o.json {

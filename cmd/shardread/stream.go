@@ -173,7 +173,7 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 		if err != nil {
 			return file.end(err)
 		}
-		reportBad(s.err, c.OnBad, b)
+		reportBad(s.err, c.OnBad, b.Bad())
 		err = w.write(b)
 		next := b.State()
 		b.Release()
