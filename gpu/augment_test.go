@@ -22,13 +22,23 @@ func drawn(r *rand.Rand, seed uint64, w, h int) Augmentation {
 	keyed := augment.NewRand(7, 0, seed)
 	var a Augmentation
 	a.FlipX, a.FlipY = r.IntN(2) == 0, r.IntN(3) == 0
-	switch r.IntN(4) {
+	a.Interpolation = augment.Interpolation(r.IntN(2))
+	switch r.IntN(8) {
 	case 0:
 		a.Matrix = augment.RandomAffine{Degrees: augment.Spread{-40, 40}, Translate: [2]float64{0.3, 0.3}, Scale: [2]float64{0.5, 2}, Shear: augment.ShearRange{-20, 20, -20, 20}}.Draw(&keyed, w, h).Matrix
 	case 1:
 		a.Matrix = augment.RandomRotation{Degrees: augment.Spread{-180, 180}}.Draw(&keyed, w, h).Matrix
 	case 2:
 		a.Matrix = augment.IdentityMatrix
+	case 3: // scaled and moved only
+		a.Matrix = augment.RandomAffine{Translate: [2]float64{0.3, 0.3}, Scale: [2]float64{0.5, 2}}.Draw(&keyed, w, h).Matrix
+	case 4: // what RandAugment and TrivialAugmentWide do
+		kind := augment.Kind(int(augment.ShearX) + r.IntN(5))
+		a.Matrix, _ = augment.Op{Kind: kind, Value: []float64{-0.3, 0.2, 3, -7, 30}[r.IntN(5)]}.Matrix(w, h)
+	case 5: // the sum of ten tenths is less than one
+		a.Matrix = augment.Matrix{0.1, 0, -0.05, 0, 0.1, -0.05}
+	case 6: // too far for fixed point
+		a.Matrix = augment.Matrix{1, 1e-3, -0.4, 1e-3, 1e3, -1e3}
 	}
 	a.Fill = augment.Color{uint8(r.Uint32()), 7, uint8(r.Uint32())}
 	jitter := augment.ColorJitter{Brightness: augment.GainOf(0.8), Contrast: augment.GainOf(0.8), Saturation: augment.GainOf(0.8), Hue: augment.Spread{-0.5, 0.5}}.Draw(&keyed, w, h)
@@ -38,14 +48,17 @@ func drawn(r *rand.Rand, seed uint64, w, h int) Augmentation {
 	for _, op := range []augment.Op{
 		{Kind: augment.Grayscale}, {Kind: augment.Invert}, {Kind: augment.Posterize, Value: float64(1 + r.IntN(8))},
 		{Kind: augment.Solarize, Value: 256 * r.Float64()}, {Kind: augment.Saturation}, {Kind: augment.Brightness, Value: 1},
+		{Kind: augment.Sharpness, Value: 2 * r.Float64()}, {Kind: augment.AutoContrast}, {Kind: augment.Equalize},
+		{Kind: augment.Contrast, Value: 0.5}, {Kind: augment.Blur, Value: 0.1 + 4*r.Float64(), Kernel: [2]int{1 + 2*r.IntN(12), 1 + 2*r.IntN(30)}},
+		{Kind: augment.Sharpness, Value: 1},
 	} {
 		if r.IntN(5) == 0 {
 			a.Ops = append(a.Ops, op)
 		}
 	}
-	a.Ops = a.Ops[:min(len(a.Ops), maxOps)]
+	r.Shuffle(len(a.Ops), func(i, j int) { a.Ops[i], a.Ops[j] = a.Ops[j], a.Ops[i] })
 	if r.IntN(3) == 0 {
-		a.Erasing = augment.RandomErasing{P: 1, Value: augment.ErasingValue{Color: augment.Color{1, 2, uint8(r.Uint32())}}}.Draw(&keyed, w, h)
+		a.Erasing = augment.RandomErasing{P: 1, Value: augment.ErasingValue{Color: augment.Color{1, 2, uint8(r.Uint32())}, Random: r.IntN(2) == 0}}.Draw(&keyed, w, h)
 	}
 	return a
 }
@@ -57,7 +70,7 @@ func (a Augmentation) shown(t *testing.T, pix []byte, w, h int) []byte {
 	src := imaging.Image{Pix: pix, Width: w, Height: h, Stride: 3 * w}
 	var dst imaging.Image
 	dst.Reset(w, h)
-	err := ws.Image(&dst, &src, augment.Geometry{FlipX: a.FlipX, FlipY: a.FlipY, Matrix: a.Matrix}, augment.Look{Interpolation: augment.Bilinear, Fill: a.Fill})
+	err := ws.Image(&dst, &src, augment.Geometry{FlipX: a.FlipX, FlipY: a.FlipY, Matrix: a.Matrix}, augment.Look{Interpolation: a.Interpolation, Fill: a.Fill})
 	for _, op := range a.Ops {
 		err = errors.Join(err, op.Apply(&ws, &dst))
 	}
@@ -83,8 +96,15 @@ func applied(t *testing.T, d *Device, g *Augmenter, src Tensor, each []Augmentat
 
 // Against imaging/augment, with parameters that its transforms draw: the same bytes.
 func TestAugment(t *testing.T) {
+	for _, backwards := range []string{"0", "1"} {
+		t.Setenv("FAKE_CUDA_BACKWARDS", backwards)
+		testAugment(t)
+	}
+}
+
+func testAugment(t *testing.T) {
 	d := device(t)
-	g, err := d.NewAugmenter(16)
+	g, err := d.NewAugmenter(AugmenterConfig{Images: 16, Width: 64, Height: 48})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +137,7 @@ func TestAugment(t *testing.T) {
 // Every colour there is, through each operation.
 func TestAugmentColors(t *testing.T) {
 	d := device(t)
-	g, err := d.NewAugmenter(1)
+	g, err := d.NewAugmenter(AugmenterConfig{Images: 1, Width: 256, Height: 256})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +176,7 @@ func TestAugmentColors(t *testing.T) {
 // The borders that imaging/augment has not, against a picture that was continued.
 func TestAugmentBorders(t *testing.T) {
 	d := device(t)
-	g, err := d.NewAugmenter(1)
+	g, err := d.NewAugmenter(AugmenterConfig{Images: 1, Width: 256, Height: 256})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,10 +188,17 @@ func TestAugmentBorders(t *testing.T) {
 			for range 20 {
 				// Sixteenths, so that places and weights are exact here and there.
 				m := augment.Matrix{float64(r.IntN(64)-32) / 16, float64(r.IntN(64)-32) / 16, float64(r.IntN(400) - 200), float64(r.IntN(64)-32) / 16, float64(r.IntN(64)-32) / 16, float64(r.IntN(400) - 200)}
-				a := Augmentation{Matrix: m, Border: border}
+				a := Augmentation{Matrix: m, Border: border, Interpolation: augment.Interpolation(r.IntN(2))}
 				got := applied(t, d, g, src, []Augmentation{a})
 				for i := range w * h {
 					x, y := float64(i%w)+0.5, float64(i/w)+0.5
+					if a.Interpolation == augment.Nearest && m != (augment.Matrix{}) {
+						px, py := continued(int(math.Floor(m[0]*x+m[1]*y+m[2])), w, border), continued(int(math.Floor(m[3]*x+m[4]*y+m[5])), h, border)
+						if want := host[3*(py*w+px):][:3]; !bytes.Equal(got[3*i:3*i+3], want) {
+							t.Fatalf("%v %v, nearest: pixel %d: %d, want %d", m, border, i, got[3*i:3*i+3], want)
+						}
+						continue
+					}
 					sx, sy := m[0]*x+m[1]*y+m[2]-0.5, m[3]*x+m[4]*y+m[5]-0.5
 					left, top := math.Floor(sx), math.Floor(sy)
 					at := func(dx, dy int) []byte {
@@ -217,7 +244,7 @@ func continued(i, n int, b Border) int {
 
 func TestAugmentRefuses(t *testing.T) {
 	d := device(t)
-	g, err := d.NewAugmenter(2)
+	g, err := d.NewAugmenter(AugmenterConfig{Images: 2, Width: 5, Height: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,15 +256,16 @@ func TestAugmentRefuses(t *testing.T) {
 		{nil, "1 images, 0 augmentations, and an augmenter for 1 to 2"},
 		{[]Augmentation{{Border: 9}}, "image 0: no border has the number 9"},
 		{[]Augmentation{{Matrix: augment.Matrix{math.NaN()}}}, "want finite numbers"},
-		{[]Augmentation{{Ops: []augment.Op{{Kind: augment.Contrast}, {Kind: augment.Contrast}}}}, "Contrast twice"},
-		{[]Augmentation{{Ops: []augment.Op{{Kind: augment.Equalize}}}}, "Equalize is not among what a GPU does"},
+		{[]Augmentation{{Interpolation: 7}}, "no interpolation has the number 7"},
+		{[]Augmentation{{Ops: []augment.Op{{Kind: augment.Rotate, Value: 3}}}}, "Rotate moves pixels; a GPU takes its Matrix"},
+		{[]Augmentation{{Ops: []augment.Op{{Kind: augment.Blur, Value: 30, Kernel: [2]int{99, 1}}}}}, "kernel reaches 49 to each side; a GPU takes up to 31"},
+		{[]Augmentation{{Ops: []augment.Op{{Kind: augment.Blur, Value: 1, Kernel: [2]int{2, 1}}}}}, "want two odd numbers"},
 		{[]Augmentation{{Ops: []augment.Op{{Kind: augment.Hue, Value: 0.6}}}}, "Hue by 0.6"},
 		{[]Augmentation{{Ops: []augment.Op{{Kind: augment.Posterize}}}}, "Posterize to 0 bits"},
 		{[]Augmentation{{Ops: []augment.Op{{Kind: augment.Brightness, Value: math.Inf(1)}}}}, "Brightness with the value +Inf"},
 		{[]Augmentation{{Ops: make([]augment.Op, 20)}, {}}, "1 images, 2 augmentations"},
-		{[]Augmentation{{Ops: times(augment.Invert, 9)}}, "more than 8 operations"},
+		{[]Augmentation{{Ops: times(augment.Equalize, 9)}}, "take 9 passes over the image; a GPU does 8"},
 		{[]Augmentation{{Erasing: augment.Erasing{Region: augment.Region{X: 3, Width: 3}}}}, "does not lie within 5 x 4"},
-		{[]Augmentation{{Erasing: augment.Erasing{Region: augment.Region{Width: 3, Height: 1}, Value: augment.ErasingValue{Random: true}}}}, "random values"},
 	} {
 		if err := g.Apply(x, x, c.each, 0); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v\ndoes not say %q", err, c.want)
@@ -248,8 +276,12 @@ func TestAugmentRefuses(t *testing.T) {
 	if err := g.Apply(other, x, make([]Augmentation, 1), 0); err == nil || !strings.Contains(err.Error(), "want uint8") {
 		t.Error(err)
 	}
-	if _, err := d.NewAugmenter(0); err == nil {
-		t.Error("an augmenter for nothing")
+	if _, err := d.NewAugmenter(AugmenterConfig{}); err == nil || !strings.Contains(err.Error(), "images: 0") || !strings.Contains(err.Error(), "width and height: 0 x 0") {
+		t.Error(err)
+	}
+	large := Tensor{DType: reader.DTypeUint8, Shape: []int{1, 3, 7, 3}, Data: 256, Bytes: 63}
+	if err := g.Apply(large, large, make([]Augmentation, 1), 0); err == nil || !strings.Contains(err.Error(), "for up to 4 x 5 pixels") {
+		t.Error(err)
 	}
 	if err := errors.Join(g.Close(), d.Close()); err != nil {
 		t.Error(err)
@@ -261,7 +293,7 @@ func TestAugmentRefuses(t *testing.T) {
 	if err := b.UnmarshalText([]byte("mirror")); err == nil {
 		t.Error("a border that there is not")
 	}
-	if n := unsafe.Sizeof(augmentSample{}); n != 48+12*4+8*8 {
+	if n := unsafe.Sizeof(augmentSample{}); n != 192 {
 		t.Errorf("a sample takes %d bytes", n)
 	}
 }

@@ -283,7 +283,7 @@ func BenchmarkAugment(b *testing.B) {
 	onCard(b, 2*benchBytes, func(d *Device, src Tensor, s Stream, i int) error {
 		if g == nil {
 			var err error
-			if g, err = d.NewAugmenter(benchBatch); err != nil {
+			if g, err = d.NewAugmenter(AugmenterConfig{Images: benchBatch, Width: benchSide, Height: benchSide}); err != nil {
 				return err
 			}
 			b.Cleanup(func() {

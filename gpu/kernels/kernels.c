@@ -202,26 +202,44 @@ LAYOUTS(cutmix_uint8, u8, 16, v16, CUT, (u8)v)
 // imaging/augment, whose bytes these are.
 struct op { u32 kind; float value; };
 
-enum { BRIGHTNESS = 1, CONTRAST, SATURATION, HUE, GRAYSCALE, INVERT, POSTERIZE, SOLARIZE };
+enum { BRIGHTNESS = 1, CONTRAST, SATURATION, HUE, GRAYSCALE, INVERT, POSTERIZE, SOLARIZE, SHARPNESS, AUTO_CONTRAST, EQUALIZE };
 enum { FILL, EDGE, REFLECT };
 
+// How a map finds its pixels: the four round a place, or the nearest one, whose place Pillow
+// finds in one of three ways.
+enum { SMOOTH = 1, ALONG, FIXED, ADDED };
+
 struct sample {
-	double matrix[6]; // from the result to the source
-	u32 warp;         // whether to sample by it
+	union { double matrix[6]; long long fixed[6]; }; // from the result to the source
+	u64 noise;        // the key of what is erased with noise
+	u32 warp;         // how to sample by the matrix; 0: not at all
 	u32 border;
-	u32 flip_x, flip_y;
+	u32 flip_x, flip_y;     // of the source
+	u32 mirror_x, mirror_y; // of the result
 	u32 fill;         // red in the lowest byte
-	u32 erase;        // the colour of [x0, x1) x [y0, y1)
+	u32 erase, noisy; // the colour of [x0, x1) x [y0, y1); whether it is noise instead
 	u32 x0, y0, x1, y1;
-	u32 ops, contrast; // how many; which of them is the contrast, or ops
-	struct op op[8];
+	u32 ops, needs;   // how many; which of them needs all of the image first, or ops
+	u32 blur[2];      // weights of half a kernel, across and down; 0: no blur, else that is all
+	struct op op[8];  // SHARPNESS is the first, where nothing is warped
+};
+
+enum { NOISE_BITS = 12, BLUR_MOST = 32 };
+
+// statistics are what an operation needs to know of all of an image.
+struct statistics {
+	u64 sum; // of luma
+	u32 count[3 * 256];
+	u8 table[3 * 256]; // what becomes of each level
 };
 
 struct augment {
 	const u8 GLOBAL *src;
 	u8 GLOBAL *dst;
 	const struct sample GLOBAL *samples;
-	u64 GLOBAL *sums; // of luma, for the contrast
+	struct statistics GLOBAL *statistics;
+	const float GLOBAL *weights; // of blurs: [n][2][BLUR_MOST]
+	const u8 GLOBAL *levels;     // of noise: [3][1 << NOISE_BITS]
 	u32 n, height, width;
 };
 
@@ -259,16 +277,87 @@ INLINE u32 between(u32 p, u32 q, u32 r, u32 t, double dx, double dy) {
 	return (u32)(int)(above + (below - above) * dy);
 }
 
+// within is where a pixel beside an image shows it, or -1.
+INLINE int within(u32 border, int i, int n) {
+	if (i >= 0 && i < n)
+		return i;
+	return border == FILL ? -1 : border == REFLECT ? fold(i, n) : clamp(i, n);
+}
+
+// pixel_of is the pixel in which a place lies.
+INLINE int pixel_of(u32 border, double v, int n) {
+	const double far = 1e9;
+	return v >= 0 && v < n ? (int)v : v > -far && v < far ? within(border, (int)floor_of(v), n) : -1;
+}
+
+// added is start after so many additions of a step, each of which rounds.
+INLINE double added(double start, double step, u32 times) {
+	if (step == 1 && start > -1e9 && start < 1e9 && start * 2 == floor_of(start * 2))
+		return start + times;
+	ROLLED for (; times; times--)
+		start += step;
+	return start;
+}
+
+INLINE struct pixel filled(u32 c) { return (struct pixel){{c & 255, c >> 8 & 255, c >> 16 & 255}}; }
+
+// nearest is the pixel in which a place lies.
+INLINE struct pixel nearest(const struct augment *a, const struct sample GLOBAL *s, const u8 GLOBAL *image, u32 ix, u32 iy) {
+	int width = a->width, height = a->height, x, y;
+	if (s->warp == FIXED) {
+		long long u = s->fixed[2] + s->fixed[1] * iy + s->fixed[0] * ix, v = s->fixed[5] + s->fixed[4] * iy + s->fixed[3] * ix;
+		x = within(s->border, (int)(u >> 16), width), y = within(s->border, (int)(v >> 16), height);
+	} else {
+		const double GLOBAL *m = s->matrix;
+		int along = s->warp == ALONG;
+		double u = along ? m[2] + m[0] * 0.5 : added(m[2] + m[1] * 0.5 + m[0] * 0.5, m[1], iy);
+		double v = along ? m[5] + m[4] * 0.5 : added(m[5] + m[4] * 0.5 + m[3] * 0.5, m[4], iy);
+		x = pixel_of(s->border, added(u, m[0], ix), width);
+		y = pixel_of(s->border, along ? added(v, m[4], iy) : added(v, m[3], ix), height);
+	}
+	if (x < 0 || y < 0)
+		return filled(s->fill);
+	return at(a, s, image, x, y);
+}
+
+// blend is Pillow's Image.blend of two samples.
+INLINE u32 blend(u32 a, u32 b, float alpha) {
+	float v = (float)a + alpha * (float)((int)b - (int)a);
+	return v <= 0 ? 0 : v >= 255 ? 255 : (u32)v;
+}
+
+// sharpened blends a pixel with what it is smoothed to (Pillow's ImageFilter.SMOOTH), but
+// for the outermost ones.
+INLINE struct pixel sharpened(const struct augment *a, const struct sample GLOBAL *s, const u8 GLOBAL *image, u32 ix, u32 iy) {
+	struct pixel p = at(a, s, image, ix, iy);
+	if (!ix || !iy || ix + 1 >= a->width || iy + 1 >= a->height)
+		return p;
+	struct pixel sum = {{4 * p.c[0], 4 * p.c[1], 4 * p.c[2]}};
+	UNROLL for (int k = 0; k < 9; k++) {
+		struct pixel q = at(a, s, image, ix + k % 3 - 1, iy + k / 3 - 1);
+		UNROLL for (int c = 0; c < 3; c++)
+			sum.c[c] += q.c[c];
+	}
+	float value = s->op[0].value;
+	UNROLL for (int c = 0; c < 3; c++)
+		p.c[c] = blend((2 * sum.c[c] + 13) / 26, p.c[c], value);
+	return p;
+}
+
 // sampled weighs the four pixels round a place, as Pillow's transform with BILINEAR.
 INLINE struct pixel sampled(const struct augment *a, const struct sample GLOBAL *s, const u8 GLOBAL *image, u32 ix, u32 iy) {
+	if (s->ops && s->op[0].kind == SHARPNESS)
+		return sharpened(a, s, image, ix, iy);
 	if (!s->warp)
 		return at(a, s, image, ix, iy);
+	if (s->warp != SMOOTH)
+		return nearest(a, s, image, ix, iy);
 	double u = ix + 0.5, v = iy + 0.5, w = a->width, h = a->height;
 	double x = s->matrix[0] * u + s->matrix[1] * v + s->matrix[2];
 	double y = s->matrix[3] * u + s->matrix[4] * v + s->matrix[5];
 	const double far = 1e9;
 	if (s->border == FILL ? !(x >= 0 && x < w && y >= 0 && y < h) : !(x > -far && x < far && y > -far && y < far))
-		return (struct pixel){{s->fill & 255, s->fill >> 8 & 255, s->fill >> 16 & 255}};
+		return filled(s->fill);
 	x -= 0.5, y -= 0.5;
 	double left = floor_of(x), top = floor_of(y);
 	double dx = x - left, dy = y - top;
@@ -284,12 +373,6 @@ INLINE struct pixel sampled(const struct augment *a, const struct sample GLOBAL 
 }
 
 INLINE u32 luma(struct pixel p) { return (p.c[0] * 19595 + p.c[1] * 38470 + p.c[2] * 7471 + 0x8000) >> 16; }
-
-// blend is Pillow's Image.blend of two samples.
-INLINE u32 blend(u32 a, u32 b, float alpha) {
-	float v = (float)a + alpha * (float)((int)b - (int)a);
-	return v <= 0 ? 0 : v >= 255 ? 255 : (u32)v;
-}
 
 INLINE double fraction(double v) { return v - (double)(int)v; }
 
@@ -323,7 +406,7 @@ INLINE struct pixel turned(struct pixel p, u32 shift) {
 }
 
 // shaded is a pixel after the first operations.
-INLINE struct pixel shaded(const struct sample GLOBAL *s, struct pixel p, u32 ops, u32 mean) {
+INLINE struct pixel shaded(const struct sample GLOBAL *s, struct pixel p, u32 ops, u32 mean, const u8 GLOBAL *table) {
 	ROLLED for (u32 i = 0; i < ops; i++) {
 		float value = s->op[i].value;
 		u32 kind = s->op[i].kind, gray = luma(p), whole = (u32)value;
@@ -341,6 +424,7 @@ INLINE struct pixel shaded(const struct sample GLOBAL *s, struct pixel p, u32 op
 			case INVERT: v = 255 - v; break;
 			case POSTERIZE: v &= whole; break;
 			case SOLARIZE: v = v >= whole ? 255 - v : v; break;
+			case AUTO_CONTRAST: case EQUALIZE: v = table[256 * c + v]; break;
 			}
 			p.c[c] = v;
 		}
@@ -348,18 +432,121 @@ INLINE struct pixel shaded(const struct sample GLOBAL *s, struct pixel p, u32 op
 	return p;
 }
 
-// Each thread of augment_luma adds up the grey of 16 pixels as the contrast finds them.
-KERNEL augment_luma(struct augment a) {
-	u32 plane = a.width * a.height, first = (BLOCK * THREADS + THREAD) * 16;
+// Each block of augment_statistics looks at 4096 pixels of an image as the operation that
+// needs to know of all finds them: it adds up their grey, or counts their levels.
+enum { LOOKS = 16 };
+
+TILE(u32, counts, 3 * 256);
+TILE(u64, total, 1);
+
+KERNEL augment_statistics(struct augment a) {
+	u32 plane = a.width * a.height;
 	ROLLED for (u32 i = BLOCK_Y; i < a.n; i += BLOCKS_Y) {
 		const struct sample GLOBAL *s = a.samples + i;
-		if (s->contrast == s->ops || first >= plane)
+		struct statistics GLOBAL *out = a.statistics + i;
+		if (s->needs == s->ops)
 			continue;
-		u64 sum = 0;
-		ROLLED for (u32 k = first; k < plane && k < first + 16; k++)
-			sum += luma(shaded(s, sampled(&a, s, a.src + (u64)i * plane * 3, k % a.width, k / a.width), s->contrast, 0));
-		__atomic_fetch_add(a.sums + i, sum, __ATOMIC_RELAXED);
+		int grey = s->op[s->needs].kind == CONTRAST;
+		EACH_THREAD {
+			UNROLL for (u32 c = 0; c < 3; c++)
+				counts[256 * c + THREAD] = 0;
+			if (THREAD == 0)
+				total[0] = 0;
+		}
+		SYNC;
+		EACH_THREAD {
+			u32 sum = 0;
+			ROLLED for (u32 j = 0; j < LOOKS; j++) {
+				u32 k = (BLOCK * LOOKS + j) * THREADS + THREAD;
+				if (k >= plane)
+					break;
+				struct pixel p = shaded(s, sampled(&a, s, a.src + (u64)i * plane * 3, k % a.width, k / a.width), s->needs, 0, 0);
+				if (grey) {
+					sum += luma(p);
+				} else {
+					UNROLL for (u32 c = 0; c < 3; c++)
+						__atomic_fetch_add(&counts[256 * c + p.c[c]], 1, __ATOMIC_RELAXED);
+				}
+			}
+			if (grey)
+				__atomic_fetch_add(&total[0], (u64)sum, __ATOMIC_RELAXED);
+		}
+		SYNC;
+		EACH_THREAD {
+			UNROLL for (u32 c = 0; c < 3; c++)
+				if (!grey && counts[256 * c + THREAD])
+					__atomic_fetch_add(&out->count[256 * c + THREAD], counts[256 * c + THREAD], __ATOMIC_RELAXED);
+			if (grey && THREAD == 0)
+				__atomic_fetch_add(&out->sum, total[0], __ATOMIC_RELAXED);
+		}
+		SYNC;
 	}
+}
+
+// Each thread of augment_tables works out what becomes of a level of a channel, of which
+// there is a block for each.
+KERNEL augment_tables(struct augment a) {
+	u32 v = THREAD, c = BLOCK, plane = a.width * a.height;
+	ROLLED for (u32 i = BLOCK_Y; i < a.n; i += BLOCKS_Y) {
+		const struct sample GLOBAL *s = a.samples + i;
+		struct statistics GLOBAL *out = a.statistics + i;
+		const u32 GLOBAL *count = out->count + 256 * c;
+		if (s->needs == s->ops || s->op[s->needs].kind == CONTRAST)
+			continue;
+		u32 before = 0, first = 256, last = 0;
+		ROLLED for (u32 k = 0; k < 256; k++) {
+			u32 n = count[k];
+			before += k < v ? n : 0;
+			if (n)
+				first = first < k ? first : k, last = k;
+		}
+		u32 to = v;
+		if (s->op[s->needs].kind == AUTO_CONTRAST) {
+			double low = first, scale = 1;
+			if (last > first)
+				scale = 255 / (double)(last - first);
+			else
+				low = 0;
+			int level = (int)((double)v * scale + -low * scale);
+			to = level < 0 ? 0 : level > 255 ? 255 : level;
+		} else {
+			u32 step = (plane - count[last]) / 255;
+			if (step)
+				to = (step / 2 + before) / step, to = to > 255 ? 255 : to;
+		}
+		out->table[256 * c + v] = to;
+	}
+}
+
+// philox is a word of the numbers of imaging/augment's Rand: Philox4x64-10 (Salmon, Moraes,
+// Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+INLINE u64 philox(u64 key, u64 use, u64 number) {
+	u64 x0 = number / 4, x1 = 0, x2 = use, x3 = 0, k0 = key, k1 = 0;
+	ROLLED for (int round = 0; round < 10; round++) {
+		unsigned __int128 p = (unsigned __int128)0xd2e7470ee14c6c93 * x0, q = (unsigned __int128)0xca5a826395121157 * x2;
+		x0 = (u64)(q >> 64) ^ x1 ^ k0, x1 = (u64)q;
+		x2 = (u64)(p >> 64) ^ x3 ^ k1, x3 = (u64)p;
+		k0 += 0x9e3779b97f4a7c15, k1 += 0xbb67ae8584caa73b;
+	}
+	switch (number % 4) {
+	case 0: return x0;
+	case 1: return x1;
+	case 2: return x2;
+	}
+	return x3;
+}
+
+// noise is a pixel of what is erased with noise.
+INLINE struct pixel noise(const struct augment *a, const struct sample GLOBAL *s, u32 x, u32 y) {
+	const u32 each = 64 / NOISE_BITS;
+	struct pixel p;
+	ROLLED for (u32 c = 0; c < 3; c++) {
+		u64 k = 3 * ((u64)(y - s->y0) * (s->x1 - s->x0) + (x - s->x0)) + c;
+		u64 bits = philox(s->noise, 2, k / each) >> (u32)(k % each) * NOISE_BITS;
+		u32 level = a->levels[c << NOISE_BITS | (u32)(bits & ((1 << NOISE_BITS) - 1))];
+		p.c[0] = c == 0 ? level : p.c[0], p.c[1] = c == 1 ? level : p.c[1], p.c[2] = c == 2 ? level : p.c[2];
+	}
+	return p;
 }
 
 // Each thread of augment makes a pixel of each image.
@@ -367,19 +554,72 @@ KERNEL augment(struct augment a) {
 	u32 plane = a.width * a.height, k = BLOCK * THREADS + THREAD;
 	if (k >= plane)
 		return;
-	u32 x = k % a.width, y = k / a.width;
 	ROLLED for (u32 i = BLOCK_Y; i < a.n; i += BLOCKS_Y) {
 		const struct sample GLOBAL *s = a.samples + i;
+		if (s->blur[0])
+			continue;
+		u32 x = k % a.width, y = k / a.width;
+		x = s->mirror_x ? a.width - 1 - x : x, y = s->mirror_y ? a.height - 1 - y : y;
 		struct pixel p;
 		if (x >= s->x0 && x < s->x1 && y >= s->y0 && y < s->y1) {
-			p = (struct pixel){{s->erase & 255, s->erase >> 8 & 255, s->erase >> 16 & 255}};
+			p = s->noisy ? noise(&a, s, x, y) : filled(s->erase);
 		} else {
-			u32 mean = s->contrast == s->ops ? 0 : (u32)((double)a.sums[i] / (double)plane + 0.5);
-			p = shaded(s, sampled(&a, s, a.src + (u64)i * plane * 3, x, y), s->ops, mean);
+			u32 mean = 0;
+			if (s->needs < s->ops && s->op[s->needs].kind == CONTRAST)
+				mean = (u32)((double)a.statistics[i].sum / (double)plane + 0.5);
+			p = shaded(s, sampled(&a, s, a.src + (u64)i * plane * 3, x, y), s->ops, mean, a.statistics[i].table);
 		}
 		u8 GLOBAL *out = a.dst + 3 * ((u64)i * plane + k);
 		UNROLL for (int c = 0; c < 3; c++)
 			out[c] = p.c[c];
+	}
+}
+
+// augment_blur convolves the images that have a blur, a tile of BLUR_WIDTH x BLUR_HEIGHT
+// pixels a block: down the columns into shared memory, then across.
+enum { BLUR_WIDTH = 32, BLUR_HEIGHT = 8, BLUR_LINE = 3 * (BLUR_WIDTH + 2 * BLUR_MOST) };
+
+TILE(float, columns_of, BLUR_LINE * BLUR_HEIGHT);
+
+KERNEL augment_blur(struct augment a) {
+	u32 tiles = (a.width + BLUR_WIDTH - 1) / BLUR_WIDTH;
+	u32 x0 = BLOCK % tiles * BLUR_WIDTH, y0 = BLOCK / tiles * BLUR_HEIGHT;
+	u32 wide = a.width - x0 < BLUR_WIDTH ? a.width - x0 : BLUR_WIDTH, high = a.height - y0 < BLUR_HEIGHT ? a.height - y0 : BLUR_HEIGHT;
+	ROLLED for (u32 i = BLOCK_Y; i < a.n; i += BLOCKS_Y) {
+		const struct sample GLOBAL *s = a.samples + i;
+		if (!s->blur[0])
+			continue;
+		u32 across = s->blur[0], down = s->blur[1], side = across - 1, line = 3 * (wide + 2 * side);
+		const float GLOBAL *weights = a.weights + (u64)i * 2 * BLUR_MOST;
+		const u8 GLOBAL *src = a.src + 3 * (u64)i * a.width * a.height;
+		EACH_THREAD {
+			ROLLED for (u32 k = THREAD; k < high * line; k += THREADS) {
+				int y = y0 + k / line;
+				u32 b = k % line, c = b % 3;
+				const u8 GLOBAL *column = src + 3 * fold((int)(x0 + b / 3) - (int)side, a.width) + c;
+				float sum = (float)column[3 * (u64)y * a.width] * weights[BLUR_MOST];
+				ROLLED for (int j = 1; j < (int)down; j++) {
+					u32 above = column[3 * (u64)fold(y - j, a.height) * a.width], below = column[3 * (u64)fold(y + j, a.height) * a.width];
+					sum += weights[BLUR_MOST + j] * (float)(int)(above + below);
+				}
+				columns_of[k] = sum;
+			}
+		}
+		SYNC;
+		EACH_THREAD {
+			ROLLED for (u32 k = THREAD; k < high * 3 * wide; k += THREADS) {
+				u32 y = k / (3 * wide), b = k % (3 * wide);
+				const float SHARED *middle = columns_of + y * line + 3 * side + b;
+				float sum = middle[0] * weights[0];
+				ROLLED for (int j = 1; j < (int)across; j++)
+					sum += weights[j] * (middle[-3 * j] + middle[3 * j]);
+				sum = sum < 0 ? 0 : sum > 255 ? 255 : sum;
+				// Adding and taking away 2^23 rounds half to even.
+				sum = (sum + 0x1p23f) - 0x1p23f;
+				a.dst[3 * (((u64)i * a.height + y0 + y) * a.width + x0) + b] = (u8)(u32)sum;
+			}
+		}
+		SYNC;
 	}
 }
 
@@ -722,9 +962,9 @@ struct kernel { const char *name; void (*run)(const void *args, const u32 *block
 	BOTH(DO, normalize_float32) BOTH(DO, normalize_float16) BOTH(DO, normalize_bfloat16) BOTH(DO, normalize_uint8) \
 	BOTH(DO, mixup_float32) BOTH(DO, mixup_float16) BOTH(DO, mixup_bfloat16) \
 	BOTH(DO, cutmix_float32) BOTH(DO, cutmix_float16) BOTH(DO, cutmix_bfloat16) BOTH(DO, cutmix_uint8) \
-	DO(augment_luma, augment) DO(augment, augment) \
+	DO(augment_tables, augment) DO(augment, augment) \
 	DO(resize_weights, resize)
-#define BLOCK_KERNELS(DO) DO(resize, resize)
+#define BLOCK_KERNELS(DO) DO(augment_statistics, augment) DO(augment_blur, augment) DO(resize, resize)
 
 KERNELS(RUN)
 BLOCK_KERNELS(RUN_BLOCKS)

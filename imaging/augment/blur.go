@@ -3,6 +3,7 @@ package augment
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"shardify/imaging"
 )
@@ -85,21 +86,37 @@ func gaussian(half []float32, sigma float64) {
 	}
 }
 
-func (ws *Workspace) blur(m *imaging.Image, kernel [2]int, sigma float64) error {
-	if err := validateKernel(kernel); err != nil {
-		return fmt.Errorf("augment: Blur: %w", err)
+// BlurWeights returns the weights that a Blur convolves with, across and down: of each
+// kernel the middle one and those after it, which are the same before it, without those
+// that change nothing. They are appended to the slices, of which across comes to no more
+// than Kernel[0]/2+1, and down to Kernel[1]/2+1. Sums go down the columns first; each is of
+// float32: the middle product, then, from the inside, of each weight and the sum of the two
+// samples that it is for.
+func (o Op) BlurWeights(across, down []float32) (_, _ []float32, err error) {
+	if err := validateKernel(o.Kernel); err != nil {
+		return nil, nil, fmt.Errorf("augment: Blur: %w", err)
 	}
-	if !(sigma > 0) {
-		return fmt.Errorf("augment: Blur of the standard deviation %v; want one above 0", sigma)
+	if !(o.Value > 0) {
+		return nil, nil, fmt.Errorf("augment: Blur of the standard deviation %v; want one above 0", o.Value)
 	}
-	for i, n := range kernel {
-		ws.kernel[i] = grow(ws.kernel[i], n/2+1)
-		gaussian(ws.kernel[i], sigma)
+	for i, half := range []*[]float32{&across, &down} {
+		from, n := len(*half), o.Kernel[i]/2+1
+		*half = slices.Grow(*half, n)[:from+n]
+		gaussian((*half)[from:], o.Value)
+		*half = (*half)[:from+len(trim((*half)[from:]))]
+	}
+	return across, down, nil
+}
+
+func (ws *Workspace) blur(m *imaging.Image, o Op) error {
+	var err error
+	if ws.kernel[0], ws.kernel[1], err = o.BlurWeights(ws.kernel[0][:0], ws.kernel[1][:0]); err != nil {
+		return err
 	}
 	// Sums down the columns of a row, with the mirrored pixels on both sides, and the
 	// sums along that. Rows that are overwritten are kept as long as rows below need
 	// them, each at its number modulo as many.
-	across, down := trim(ws.kernel[0]), trim(ws.kernel[1])
+	across, down := ws.kernel[0], ws.kernel[1]
 	n, side, keep := 3*m.Width, len(across)-1, min(len(down), m.Height)
 	ws.floats = grow(ws.floats, n+6*side)
 	line := ws.floats

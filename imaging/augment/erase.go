@@ -158,8 +158,12 @@ func (e Erasing) Apply(_ *Workspace, m *imaging.Image) error {
 
 const noiseBits = 12
 
-// noiseLevels has, for every channel and equally likely number, the byte that stands
-// for a normal deviate under ImageNet's normalisation.
+// NoiseLevels has, for every channel and equally likely number of 12 bits, the byte that
+// stands for a normal deviate under ImageNet's normalisation. Sample k of what is erased
+// with noise, counted along the rows of its region, three to a pixel, has bits 12*(k%5) on
+// of word k/5 of the numbers under the key Erasing.Noise. It must not be changed.
+func NoiseLevels() *[3][1 << noiseBits]uint8 { return noiseLevels() }
+
 var noiseLevels = sync.OnceValue(func() *[3][1 << noiseBits]uint8 {
 	var t [3][1 << noiseBits]uint8
 	mean, std := [3]float64{0.485, 0.456, 0.406}, [3]float64{0.229, 0.224, 0.225}

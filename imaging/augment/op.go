@@ -146,7 +146,7 @@ func (o Op) Apply(ws *Workspace, m *imaging.Image) error {
 	case Grayscale:
 		ws.grayscale(m)
 	case Blur:
-		return ws.blur(m, o.Kernel, o.Value)
+		return ws.blur(m, o)
 	default:
 		return fmt.Errorf("augment: no operation has the number %d", int(o.Kind))
 	}

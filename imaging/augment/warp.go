@@ -202,11 +202,8 @@ func (ws *Workspace) nearest(dst, src plane, m *Matrix, fill Color) {
 		}
 		return
 	}
-	w, h := float64(dst.width), float64(dst.height)
-	if fits(m, 0, 0) && fits(m, w, h) && fits(m, 0, h) && fits(m, w, 0) {
-		a0, a1, a3, a4 := fixed(m[0]), fixed(m[1]), fixed(m[3]), fixed(m[4])
-		a2 := fixed(m[2] + float64(m[0]*0.5) + float64(m[1]*0.5))
-		a5 := fixed(m[5] + float64(m[3]*0.5) + float64(m[4]*0.5))
+	if f, ok := m.Fixed(dst.width, dst.height); ok {
+		a0, a1, a2, a3, a4, a5 := f[0], f[1], f[2], f[3], f[4], f[5]
 		for i := range dst.height {
 			out := dst.pix[i*dst.stride:][:dst.n*dst.width]
 			// Which pixels lie within the source.
@@ -347,6 +344,23 @@ func index(v float64, n int) int {
 		return int(v)
 	}
 	return -1
+}
+
+// Fixed returns the map in 16.16 fixed point, in which Pillow, and so Warp, finds the
+// nearest pixels of a result of width x height: its pixel (x, y) shows the source's
+// ((f[2] + f[1]*y + f[0]*x) >> 16, (f[5] + f[4]*y + f[3]*x) >> 16). ok is false where that
+// would overflow, and where the axes do not mix: there, places are found by adding m[0] for
+// each column and m[4] for each row to that of the first pixel's centre, and in the former
+// case m[3] and m[1] as well.
+func (m *Matrix) Fixed(width, height int) (f [6]int, ok bool) {
+	w, h := float64(width), float64(height)
+	if m[1] == 0 && m[3] == 0 || !fits(m, 0, 0) || !fits(m, w, h) || !fits(m, 0, h) || !fits(m, w, 0) {
+		return f, false
+	}
+	return [6]int{
+		fixed(m[0]), fixed(m[1]), fixed(m[2] + float64(m[0]*0.5) + float64(m[1]*0.5)),
+		fixed(m[3]), fixed(m[4]), fixed(m[5] + float64(m[3]*0.5) + float64(m[4]*0.5)),
+	}, true
 }
 
 func fits(m *Matrix, x, y float64) bool {
