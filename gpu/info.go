@@ -24,9 +24,21 @@ type Info struct {
 	Unread string `json:"unread,omitempty"`
 	// NVJPEG is the library that decodes JPEG on GPUs; nil where there is none that can be
 	// used, and NoNVJPEG says why, and what to do about it.
-	NVJPEG   *NVJPEGInfo  `json:"nvjpeg,omitempty"`
-	NoNVJPEG string       `json:"no_nvjpeg,omitempty"`
-	Devices  []DeviceInfo `json:"devices"`
+	NVJPEG   *NVJPEGInfo `json:"nvjpeg,omitempty"`
+	NoNVJPEG string      `json:"no_nvjpeg,omitempty"`
+	// Host is what of the host's memory may be pinned.
+	Host    HostInfo     `json:"host"`
+	Devices []DeviceInfo `json:"devices"`
+}
+
+// HostInfo is the memory that batches lie in, in bytes. The reader's memory bounds it, and
+// PinnedConfig.Limit what of that is pinned.
+type HostInfo struct {
+	// Memory is all that the machine has; 0 where that is not known.
+	Memory int64 `json:"memory"`
+	// Lockable is the process's limit of locked memory (ulimit -l), under which some
+	// systems refuse to pin more; -1: there is none.
+	Lockable int64 `json:"lockable"`
 }
 
 // NVJPEGInfo is NVIDIA's library for JPEG.
@@ -63,6 +75,14 @@ type DeviceInfo struct {
 	Multiprocessors int    `json:"multiprocessors"`
 	// CopyEngines is how many copies can run beside kernels, and each other.
 	CopyEngines int `json:"copy_engines"`
+	// Kernels: it runs those of this package. Shares: its memory can be shared with other
+	// processes by files. Peers are the GPUs whose memory it reaches without a detour.
+	Kernels bool  `json:"kernels"`
+	Shares  bool  `json:"shares"`
+	Peers   []int `json:"peers"`
+	// Closed says that no process, or only one, may use it, as `nvidia-smi -c` was told;
+	// empty where any number may.
+	Closed string `json:"closed,omitempty"`
 	// Reading is what the GPU is doing now; nil where NVML does not tell.
 	Reading *Reading `json:"reading,omitempty"`
 	// JPEG is what InspectJPEG has found.
@@ -75,7 +95,7 @@ type Reading = cuda.Reading
 // Inspect looks at the machine. It makes no context on a GPU, and takes none of its
 // memory.
 func Inspect() Info {
-	info := Info{Devices: []DeviceInfo{}}
+	info := Info{Host: inspectHost(), Devices: []DeviceInfo{}}
 	d, err := cuda.Default()
 	if err != nil {
 		info.Problem = err.Error()
@@ -105,15 +125,31 @@ func Inspect() Info {
 			info.Unread = err.Error()
 		}
 	}
-	for i := range n {
-		v, err := d.Device(i)
-		if err != nil {
+	all := make([]cuda.Device, n)
+	for i := range all {
+		if all[i], err = d.Device(i); err != nil {
 			info.Problem = err.Error()
 			return info
 		}
+	}
+	for i, v := range all {
 		one := DeviceInfo{
 			Ordinal: i, Name: v.Name, UUID: v.UUID, PCI: v.PCI, NUMANode: numaNode("/sys", v.PCI), Memory: v.Memory,
 			Capability: fmt.Sprintf("%d.%d", v.Major, v.Minor), Multiprocessors: v.Multiprocessors, CopyEngines: v.CopyEngines,
+			Kernels: runsKernels(v), Shares: v.Shares, Peers: []int{}, Closed: closed[v.Mode],
+		}
+		for _, other := range all {
+			if other.Ordinal == v.Ordinal {
+				continue
+			}
+			yes, err := d.Reaches(v, other)
+			if err != nil {
+				info.Problem = err.Error()
+				return info
+			}
+			if yes {
+				one.Peers = append(one.Peers, other.Ordinal)
+			}
 		}
 		if nvml != nil {
 			if r, err := nvml.Read(v.PCI); err != nil {
@@ -125,6 +161,12 @@ func Inspect() Info {
 		info.Devices = append(info.Devices, one)
 	}
 	return info
+}
+
+// closed says of modes who may use a GPU.
+var closed = map[cuda.ComputeMode]string{
+	cuda.ModeProhibited: "no process may use it (nvidia-smi -c 0 opens it)",
+	cuda.ModeExclusive:  "only one process may use it at a time (nvidia-smi -c 0 opens it)",
 }
 
 // InspectJPEG asks nvJPEG which of its backends each GPU has, and completes what Inspect has

@@ -25,6 +25,10 @@ var ptx []byte
 // The oldest GPUs that the kernels run on: Turing.
 const minMajor, minMinor = 7, 5
 
+func runsKernels(v cuda.Device) bool {
+	return v.Major > minMajor || v.Major == minMajor && v.Minor >= minMinor
+}
+
 // kernels are a device's, compiled when the first is asked for.
 type kernels struct {
 	mu        sync.Mutex
@@ -41,7 +45,7 @@ func (d *Device) kernel(name string) (*cuda.Function, error) {
 		return f, nil
 	}
 	if k.module == nil {
-		if v := d.context.Device(); v.Major < minMajor || v.Major == minMajor && v.Minor < minMinor {
+		if v := d.context.Device(); !runsKernels(v) {
 			return nil, fmt.Errorf("%w: kernels need compute capability %d.%d, and %s has %d.%d", ErrUnavailable, minMajor, minMinor, d.Name(), v.Major, v.Minor)
 		}
 		m, err := d.context.Load(ptx)

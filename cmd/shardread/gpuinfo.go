@@ -70,6 +70,11 @@ func printGPUs(info gpu.Info, s streams) error {
 	if n := info.NVJPEG; n != nil {
 		fmt.Fprintf(w, "nvJPEG\t%s (%s)\n", n.Version, n.Library)
 	}
+	lockable := "no limit of locked memory"
+	if info.Host.Lockable >= 0 {
+		lockable = fmt.Sprintf("at most %s locked where the driver heeds `ulimit -l`", bytesText(info.Host.Lockable))
+	}
+	fmt.Fprintf(w, "pinned\tall batches, within --memory or --pinned; the machine has %s, and %s\n", bytesText(info.Host.Memory), lockable)
 	for _, v := range info.Devices {
 		fmt.Fprintf(w, "GPU %d\t%s, compute capability %s, %s, %d multiprocessors, %d copy engines\n",
 			v.Ordinal, printable(v.Name), v.Capability, bytesText(v.Memory), v.Multiprocessors, v.CopyEngines)
@@ -78,6 +83,10 @@ func printGPUs(info gpu.Info, s streams) error {
 			node = fmt.Sprintf("NUMA node %d", v.NUMANode)
 		}
 		fmt.Fprintf(w, "\t%s, PCI %s, %s\n", v.UUID, v.PCI, node)
+		fmt.Fprintf(w, "\tuses: %s\n", usesText(v))
+		if v.Closed != "" {
+			fmt.Fprintf(w, "\t%s\n", v.Closed)
+		}
 		if r := v.Reading; r != nil {
 			fmt.Fprintf(w, "\tnow: %s\n", readingText(r))
 		}
@@ -92,6 +101,28 @@ func printGPUs(info gpu.Info, s streams) error {
 		fmt.Fprintf(s.err, "what the GPUs are doing is not known: %s\n", info.Unread)
 	}
 	return w.Flush()
+}
+
+// usesText says what of a GPU will be used.
+func usesText(v gpu.DeviceInfo) string {
+	var parts []string
+	add := func(yes bool, text, otherwise string) {
+		if !yes {
+			text = otherwise
+		}
+		parts = append(parts, text)
+	}
+	add(v.CopyEngines > 0, "uploads beside kernels", "uploads that kernels wait for (no copy engine)")
+	add(v.Kernels, "kernels", "no kernels, which need compute capability 7.5")
+	add(v.Shares, "batches for other processes by files", "no batches for other processes (the driver cannot share memory by files)")
+	if len(v.Peers) > 0 {
+		text := "reaches GPU"
+		for _, p := range v.Peers {
+			text += fmt.Sprintf(" %d", p)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // readingText leaves out what the card does not tell.

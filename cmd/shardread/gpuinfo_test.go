@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -47,13 +48,18 @@ func TestGPUInfo(t *testing.T) {
 	cuda, nvml := gputest.CudaWithNVJPEG(t), gputest.NVML(t)
 	both := "LD_LIBRARY_PATH=" + filepath.Dir(cuda) + ":" + filepath.Dir(nvml)
 	out, errs, code := gpuInfo(t, nil, both)
+	// What the machine has of memory and limits is its own.
+	out = regexp.MustCompile(`(?m)^(pinned  all batches, within --memory or --pinned); the machine has [0-9.]+ .?B, and (no limit of locked memory|at most .*B locked where .*)$`).ReplaceAllString(out, "$1")
 	want := `driver  580.159.03, for CUDA up to 13.0 (libcuda.so.1)
 nvJPEG  12.4.0 (libnvjpeg.so.12)
+pinned  all batches, within --memory or --pinned
 GPU 0   Fake GPU A, compute capability 9.0, 1.1 GB, 132 multiprocessors, 3 copy engines
         GPU-00010203-0405-0607-0809-0a0b0c0d0e0f, PCI 10de:1b:00.0, no NUMA node
+        uses: uploads beside kernels, kernels, batches for other processes by files, reaches GPU 1
         now: 25 MB used, 93% busy, 312 of 700 W, 47 °C, PCIe 5.0 x16
 GPU 1   Fake GPU B, compute capability 9.0, 1.1 GB, 132 multiprocessors, 3 copy engines
         GPU-10111213-1415-1617-1819-1a1b1c1d1e1f, PCI 10de:1c:00.0, no NUMA node
+        uses: uploads beside kernels, kernels, batches for other processes by files, reaches GPU 0
         now: 25 MB used, 93% busy, 47 °C, PCIe 5.0 x16
 `
 	if out != want || errs != "" || code != 0 {
@@ -62,6 +68,14 @@ GPU 1   Fake GPU B, compute capability 9.0, 1.1 GB, 132 multiprocessors, 3 copy 
 	var info gpu.Info
 	if out, _, code = gpuInfo(t, []string{"--json"}, both); code != 0 || json.Unmarshal([]byte(out), &info) != nil || len(info.Devices) != 2 || info.Devices[1].Reading.Power != -1 {
 		t.Errorf("(%d) %s", code, out)
+	}
+	// What cannot be used is said.
+	out, errs, code = gpuInfo(t, nil, both, "FAKE_CUDA_CAPABILITY=70", "FAKE_CUDA_SHARES=0", "FAKE_CUDA_PEERS=0", "FAKE_CUDA_MODE=3")
+	if !strings.Contains(out, `
+        uses: uploads beside kernels, no kernels, which need compute capability 7.5, no batches for other processes (the driver cannot share memory by files)
+        only one process may use it at a time (nvidia-smi -c 0 opens it)
+`) || errs != "" || code != 0 {
+		t.Errorf("(%d) %s%s", code, out, errs)
 	}
 	// What nvJPEG knows: with engines, and without.
 	out, errs, code = gpuInfo(t, []string{"--engines"}, both)

@@ -225,6 +225,7 @@ result cuDeviceGetAttribute(int *v, int attribute, int device) {
 	switch (attribute) {
 	case 16: *v = 132; return SUCCESS;
 	case 18: *v = 0; return SUCCESS;
+	case 20: *v = setting("FAKE_CUDA_MODE", 0); return SUCCESS;
 	case 40: *v = 3; return SUCCESS;
 	case 102: *v = 1; return SUCCESS;
 	case 103: *v = setting("FAKE_CUDA_SHARES", 1); return SUCCESS;
@@ -232,6 +233,13 @@ result cuDeviceGetAttribute(int *v, int attribute, int device) {
 	case 76: *v = setting("FAKE_CUDA_CAPABILITY", 90) % 10; return SUCCESS;
 	}
 	return INVALID_VALUE;
+}
+
+result cuDeviceCanAccessPeer(int *yes, int device, int peer) {
+	BEGIN
+	if (device == peer || device < 0 || peer < 0 || device >= DEVICES || peer >= DEVICES) return INVALID_DEVICE;
+	*yes = setting("FAKE_CUDA_PEERS", 1);
+	return SUCCESS;
 }
 
 result cuDevicePrimaryCtxRetain(uintptr_t *c, int device) {

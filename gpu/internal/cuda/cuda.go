@@ -123,7 +123,7 @@ type Driver struct {
 type functions struct {
 	init, driverGetVersion, getErrorName, getErrorString proc
 
-	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID, deviceTotalMem, deviceGetAttribute, deviceGetPCIBusID proc
+	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID, deviceTotalMem, deviceGetAttribute, deviceGetPCIBusID, deviceCanAccessPeer proc
 
 	primaryCtxRetain, primaryCtxRelease, ctxPushCurrent, ctxPopCurrent, ctxSynchronize proc
 
@@ -153,6 +153,7 @@ func (f *functions) table() []symbol {
 		{&f.deviceTotalMem, "cuDeviceTotalMem_v2"},
 		{&f.deviceGetAttribute, "cuDeviceGetAttribute"},
 		{&f.deviceGetPCIBusID, "cuDeviceGetPCIBusId"},
+		{&f.deviceCanAccessPeer, "cuDeviceCanAccessPeer"},
 		{&f.primaryCtxRetain, "cuDevicePrimaryCtxRetain"},
 		{&f.primaryCtxRelease, "cuDevicePrimaryCtxRelease_v2"},
 		{&f.ctxPushCurrent, "cuCtxPushCurrent_v2"},
@@ -318,12 +319,27 @@ type Device struct {
 	CopyEngines int
 	// Integrated: host and device share their memory.
 	Integrated bool
+	// Shares: its memory can be shared with other processes by files.
+	Shares bool
+	// Mode is who may have contexts on it.
+	Mode ComputeMode
 }
+
+// ComputeMode is a CUcomputemode.
+type ComputeMode int
+
+// The modes that are set by nvidia-smi -c: any number of processes, none, one.
+const (
+	ModeDefault    ComputeMode = 0
+	ModeProhibited ComputeMode = 2
+	ModeExclusive  ComputeMode = 3
+)
 
 // Attributes, of CUdevice_attribute.
 const (
 	attrMultiprocessors = 16
 	attrIntegrated      = 18
+	attrComputeMode     = 20
 	attrCopyEngines     = 40
 	attrMajor           = 75
 	attrMinor           = 76
@@ -367,13 +383,14 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 		return Device{}, err
 	}
 	v.Memory = int64(size)
-	integrated := 0
+	integrated, virtual, files, mode := 0, 0, 0, 0
 	for _, a := range []struct {
 		to   *int
 		attr uintptr
 	}{
 		{&v.Major, attrMajor}, {&v.Minor, attrMinor}, {&v.Multiprocessors, attrMultiprocessors},
 		{&v.CopyEngines, attrCopyEngines}, {&integrated, attrIntegrated},
+		{&virtual, attrVirtualMemory}, {&files, attrHandlePOSIX}, {&mode, attrComputeMode},
 	} {
 		var value int32
 		if err := d.check(&f.deviceGetAttribute, f.deviceGetAttribute.call(uintptr(unsafe.Pointer(&value)), a.attr, h)); err != nil {
@@ -381,8 +398,16 @@ func (d *Driver) Device(ordinal int) (Device, error) {
 		}
 		*a.to = int(value)
 	}
-	v.Integrated = integrated != 0
+	v.Integrated, v.Shares, v.Mode = integrated != 0, virtual != 0 && files != 0, ComputeMode(mode)
 	return v, nil
+}
+
+// Reaches says whether a device reads and writes the memory of another without a detour
+// through the host's.
+func (d *Driver) Reaches(v, other Device) (bool, error) {
+	var yes int32
+	err := d.check(&d.f.deviceCanAccessPeer, d.f.deviceCanAccessPeer.call(uintptr(unsafe.Pointer(&yes)), uintptr(v.handle), uintptr(other.handle)))
+	return yes != 0, err
 }
 
 // stringOf copies a string of C's.

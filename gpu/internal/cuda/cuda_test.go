@@ -98,10 +98,14 @@ func TestOpen(t *testing.T) {
 	v, err := d.Device(1)
 	want := Device{
 		driver: d.Driver, handle: 1, Ordinal: 1, Name: "Fake GPU B", UUID: "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", PCI: "10de:1c:00.0",
-		Memory: 1 << 30, Major: 9, Minor: 0, Multiprocessors: 132, CopyEngines: 3,
+		Memory: 1 << 30, Major: 9, Minor: 0, Multiprocessors: 132, CopyEngines: 3, Shares: true,
 	}
 	if err != nil || v != want {
 		t.Errorf("got  %+v, %v\nwant %+v", v, err, want)
+	}
+	first, err := d.Device(0)
+	if yes, other := d.Reaches(first, v); !yes || err != nil || other != nil {
+		t.Error(yes, err, other)
 	}
 	for _, ordinal := range []int{-1, 2} {
 		if _, err := d.Device(ordinal); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "there are 2, 0 to 1") {
