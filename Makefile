@@ -142,6 +142,10 @@ bench-first: build ## from a process's start to the first batch of 10,000 shards
 bench-s3: build tools peers-s3 ## shards in a bucket: reading and packing, against s5cmd; with latency
 	$(GO) run ./tools/bench $(BENCHFLAGS) s3
 
+.PHONY: bench-scan
+bench-scan: build tools peers ## shards in a bucket front to back: index, verify, pack; with latency
+	$(GO) run ./tools/bench $(BENCHFLAGS) scan
+
 .PHONY: kernels
 kernels: ## compile the GPU's kernels: gpu/kernels/kernels.ptx
 	$(KERNEL_CLANG) $(KERNEL_FLAGS) -o gpu/kernels/kernels.ptx gpu/kernels/kernels.c

@@ -6,7 +6,9 @@ import (
 	"hash"
 	"io"
 
+	"shardify/index"
 	"shardify/store"
+	"shardify/store/ahead"
 )
 
 // objectReader reads an object front to back and hashes what it reads, once, while
@@ -20,38 +22,49 @@ type objectReader struct {
 	done func(n int)
 	// err is the store's error, other than the end of the object.
 	err error
-	// Of a store behind a network: the last chunk that was fetched, what of it has not
-	// been read, and the error behind it.
-	chunk, rest []byte
-	chunkErr    error
+	// front reads what lies behind a network; nil for other objects.
+	front *ahead.Reader
 }
 
-// remoteChunk is what is asked for with one request where requests take long.
-const remoteChunk = 4 << 20
-
-// remote makes r read in large chunks.
-func (r *objectReader) remote(url string) *objectReader {
+// newObjectReader returns a reader of an object of the store at a URL, which has so many
+// ranges in memory if that is behind a network. Close it.
+func newObjectReader(ctx context.Context, url string, o store.Object, ranges int, done func(n int)) *objectReader {
+	r := &objectReader{ctx: ctx, object: o, hash: index.NewHash(), done: done}
 	if !store.IsLocal(url) {
-		r.chunk = make([]byte, min(remoteChunk, max(r.object.Info().Size, 1)))
+		r.front = ahead.NewReader(ctx, o, o.Info().Size, ranges)
 	}
 	return r
 }
 
+// goroutines is how many should read shards of the store at a URL, of which so many at
+// once, in turns.
+func goroutines(turns *ahead.Turns, workers int, url string) int {
+	if store.IsLocal(url) {
+		return workers
+	}
+	return turns.Goroutines()
+}
+
+// begin asks for what comes first, where that takes long, without waiting.
+func (r *objectReader) begin() {
+	if r.front != nil {
+		r.front.Begin()
+	}
+}
+
+// close ends what is under way; the object stays open.
+func (r *objectReader) close() {
+	if r.front != nil {
+		r.front.Close()
+	}
+}
+
 // next reads what comes next.
 func (r *objectReader) next(p []byte) (int, error) {
-	if r.chunk == nil {
+	if r.front == nil {
 		return r.object.ReadAt(r.ctx, p, r.off)
 	}
-	if len(r.rest) == 0 && r.chunkErr == nil {
-		var n int
-		n, r.chunkErr = r.object.ReadAt(r.ctx, r.chunk, r.off)
-		r.rest = r.chunk[:n]
-	}
-	n := copy(p, r.rest)
-	if r.rest = r.rest[n:]; len(r.rest) == 0 {
-		return n, r.chunkErr
-	}
-	return n, nil
+	return r.front.Read(p)
 }
 
 func (r *objectReader) Read(p []byte) (int, error) {

@@ -29,6 +29,7 @@ import (
 	"shardify/shard"
 	"shardify/shard/formats"
 	"shardify/store"
+	"shardify/store/ahead"
 )
 
 // IndexOptions are the options of Index. The zero value indexes every shard of the
@@ -187,7 +188,8 @@ func Index(ctx context.Context, st store.Store, opts IndexOptions, report func(B
 	x.spool = &spool{file: file}
 	defer x.spool.close()
 	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(opts.Workers)
+	x.turns = ahead.NewTurns(opts.Workers)
+	group.SetLimit(goroutines(x.turns, opts.Workers, st.URL()))
 	for i := range x.shards {
 		if gctx.Err() != nil {
 			break
@@ -238,6 +240,7 @@ type indexing struct {
 	every  int        // the spacing of seek points; -1 for none
 	maker  *SeekMaker // where there are any
 	memory *semaphore.Weighted
+	turns  *ahead.Turns
 	shards []foreign
 	// number finds the number of a class of opts.Classes.
 	number map[string]int64
@@ -465,12 +468,22 @@ func (x *indexing) one(ctx context.Context, f *foreign) error {
 		progress.Samples.Add(f.shard.Samples)
 		return nil
 	}
-	o, err := x.st.Open(ctx, f.shard.Name)
+	turn, err := x.turns.Begin(ctx, f.shard.Bytes)
+	if err != nil {
+		return err
+	}
+	defer turn.Done()
+	o, err := x.st.Open(store.WithSize(ctx, f.shard.Bytes), f.shard.Name)
 	if err != nil {
 		return err
 	}
 	defer o.Close()
-	file := (&objectReader{ctx: ctx, object: o, hash: index.NewHash(), done: func(n int) { progress.Bytes.Add(int64(n)) }}).remote(x.st.URL())
+	file := newObjectReader(ctx, x.st.URL(), o, x.turns.Ranges(), func(n int) { progress.Bytes.Add(int64(n)) })
+	defer file.close()
+	file.begin()
+	if err := turn.Take(ctx); err != nil {
+		return err
+	}
 	var points *pointsOf
 	if x.every >= 0 {
 		points = x.newPointsOf()
@@ -837,26 +850,20 @@ func (x *indexing) commit(ctx context.Context, classes []string) (*index.Manifes
 			return nil, err
 		}
 	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range x.shards {
+		if f := &x.shards[i]; !f.known {
+			group.Go(func() error { return x.write(gctx, f) })
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
 	splits := map[string]*index.Split{}
 	indexes := map[string]bool{}
 	for i := range x.shards {
 		f := &x.shards[i]
-		if !f.known {
-			data := make([]byte, f.size)
-			if _, err := x.spool.file.ReadAt(data, f.offset); err != nil {
-				return nil, err
-			}
-			if err := store.WriteAll(ctx, x.st, f.shard.Index.Name, data); err != nil {
-				return nil, err
-			}
-			f.shard.Index.Bytes, f.shard.Index.Checksum = f.size, index.Sum(data)
-			if p := f.shard.Seek; p != nil {
-				points := io.NewSectionReader(x.spool.file, f.seekAt, p.Bytes)
-				if err := writeFrom(ctx, x.st, p.Name, points); err != nil {
-					return nil, err
-				}
-			}
-		}
 		indexes[f.shard.Index.Name] = true
 		if p := f.shard.Seek; p != nil {
 			indexes[p.Name] = true
@@ -894,6 +901,26 @@ func (x *indexing) commit(ctx context.Context, classes []string) (*index.Manifes
 		}
 	}
 	return writeManifest(ctx, x.st, m)
+}
+
+// writers is how many indexes are written at once: each takes some requests, or waits for
+// the disk.
+const writers = 16
+
+// write writes a shard's index, and its seek points if it has any.
+func (x *indexing) write(ctx context.Context, f *foreign) error {
+	data := make([]byte, f.size)
+	if _, err := x.spool.file.ReadAt(data, f.offset); err != nil {
+		return err
+	}
+	if err := store.WriteAll(ctx, x.st, f.shard.Index.Name, data); err != nil {
+		return err
+	}
+	f.shard.Index.Bytes, f.shard.Index.Checksum = f.size, index.Sum(data)
+	if p := f.shard.Seek; p != nil {
+		return writeFrom(ctx, x.st, p.Name, io.NewSectionReader(x.spool.file, f.seekAt, p.Bytes))
+	}
+	return nil
 }
 
 // writeManifest commits a manifest, and returns it as it will be read.

@@ -20,6 +20,7 @@ import (
 	"shardify/sample"
 	"shardify/shard"
 	"shardify/store"
+	"shardify/store/ahead"
 )
 
 // SeekName returns the name of the side file of seek points that goes with a shard: that
@@ -406,7 +407,8 @@ func (d *Dataset) intactSeek(ctx context.Context, sh *index.Shard) bool {
 		return false
 	}
 	defer f.Close()
-	file := (&objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}).remote(f.d.store.URL())
+	file := newObjectReader(ctx, f.d.store.URL(), f.object, ahead.Ranges, func(int) {})
+	defer file.close()
 	if _, err = io.Copy(io.Discard, file); err != nil || index.NewChecksum(file.hash.Sum64()) != sh.Seek.Checksum {
 		return false
 	}

@@ -18,6 +18,7 @@ import (
 	"shardify/shard"
 	"shardify/shard/compress"
 	"shardify/store"
+	"shardify/store/ahead"
 )
 
 // Problem is one thing that Verify found.
@@ -175,23 +176,19 @@ func Verify(ctx context.Context, d *Dataset, opts VerifyOptions, report func(Pro
 	found := make([]*shardCheck, len(shards))
 	next := 0
 	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(v.opts.Workers)
+	v.turns = ahead.NewTurns(v.opts.Workers)
+	group.SetLimit(goroutines(v.turns, v.opts.Workers, d.store.URL()))
 	windows := sync.Pool{New: func() any { return newWindow(nil) }}
 	for i, sh := range shards {
 		if gctx.Err() != nil {
 			break
 		}
 		group.Go(func() error {
-			w := windows.Get().(*window)
-			c := &shardCheck{v: v, shard: sh, window: w}
+			c := &shardCheck{v: v, shard: sh, windows: &windows}
 			c.run(gctx)
 			if err := gctx.Err(); err != nil {
 				return err
 			}
-			if cap(w.buf) <= maxFrame {
-				windows.Put(w)
-			}
-			c.window = nil
 			v.opts.Progress.Shards.Add(1)
 			emitLock.Lock()
 			defer emitLock.Unlock()
@@ -247,6 +244,7 @@ type verifier struct {
 	opts VerifyOptions
 	// bySum finds the shard that has a checksum, to recognise swapped files.
 	bySum map[index.Checksum]string
+	turns *ahead.Turns
 }
 
 // extra lists the files that are no part of the data set; none where the store has no
@@ -285,9 +283,10 @@ func (v *verifier) extra(ctx context.Context) ([]Problem, error) {
 
 // shardCheck checks one shard.
 type shardCheck struct {
-	v      *verifier
-	shard  *index.Shard
-	window *window
+	v       *verifier
+	shard   *index.Shard
+	windows *sync.Pool
+	window  *window // while it is its turn
 
 	problems               []Problem
 	errors, warnings       tally
@@ -328,13 +327,32 @@ func (c *shardCheck) file(kind Kind, file string, samples int64, format string, 
 	c.found(Problem{Kind: kind, File: file, Offset: -1, Samples: samples, Err: fmt.Errorf(format, args...)})
 }
 
+// run checks the shard. That ctx has ended says nothing of it.
 func (c *shardCheck) run(ctx context.Context) {
+	turn, err := c.v.turns.Begin(ctx, c.shard.Bytes)
+	if err != nil {
+		return
+	}
+	defer turn.Done()
 	rows, ok := c.index(ctx)
-	c.container(ctx, rows, ok)
+	take := func() bool {
+		if turn.Take(ctx) != nil {
+			return false
+		}
+		c.window = c.windows.Get().(*window)
+		return true
+	}
+	if !c.container(ctx, rows, ok, take) {
+		return
+	}
 	if c.shard.Seek != nil {
 		c.seek(ctx, rows, ok)
 	}
 	c.more()
+	if cap(c.window.buf) <= maxFrame {
+		c.windows.Put(c.window)
+	}
+	c.window = nil
 }
 
 // index reads the rows and compares them with the manifest.
@@ -406,7 +424,8 @@ func (c *shardCheck) seek(ctx context.Context, rows []index.Row, haveRows bool) 
 		return
 	}
 	defer f.Close()
-	file := (&objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}).remote(c.v.d.store.URL())
+	file := newObjectReader(ctx, d.store.URL(), f.object, ahead.Ranges, func(int) {})
+	defer file.close()
 	c.window.reset(file, 0)
 	if err := c.window.skip(1<<62, nil); !errors.Is(err, io.EOF) {
 		c.file(KindUnreadable, name, 0, "at byte %d of the file: %w", file.off, err)
@@ -427,8 +446,9 @@ func (c *shardCheck) seek(ctx context.Context, rows []index.Row, haveRows bool) 
 	if !haveRows {
 		return
 	}
-	file = (&objectReader{ctx: ctx, object: f.object, hash: index.NewHash(), done: func(int) {}}).remote(c.v.d.store.URL())
-	c.window.reset(file, 0)
+	again := newObjectReader(ctx, d.store.URL(), f.object, ahead.Ranges, func(int) {})
+	defer again.close()
+	c.window.reset(again, 0)
 	for i := range rows {
 		at, size := t.Extent(i)
 		if size == 0 {
@@ -467,8 +487,9 @@ func equalStats(a, b []index.FieldStat) bool {
 	return true
 }
 
-// container reads the shard's file, once.
-func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows bool) {
+// container reads the shard's file, once, and takes the shard's turn as soon as that has
+// begun; it is false if that does not come.
+func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows bool, take func() bool) bool {
 	d, sh := c.v.d, c.shard
 	o, err := d.store.Open(ctx, sh.Name)
 	if err != nil {
@@ -477,17 +498,29 @@ func (c *shardCheck) container(ctx context.Context, rows []index.Row, haveRows b
 			kind = KindMissing
 		}
 		c.file(kind, "", sh.Samples, "%w", err)
-		return
+		return take()
 	}
 	defer o.Close()
+	file := newObjectReader(ctx, d.store.URL(), o, c.v.turns.Ranges(), func(n int) {
+		c.bytes += int64(n)
+		c.v.opts.Progress.Bytes.Add(int64(n))
+	})
+	defer file.close()
+	file.begin()
+	if !take() {
+		return false
+	}
+	c.bytesOf(ctx, o, file, rows, haveRows)
+	return true
+}
+
+// bytesOf checks the shard's bytes.
+func (c *shardCheck) bytesOf(ctx context.Context, o store.Object, file *objectReader, rows []index.Row, haveRows bool) {
+	d, sh := c.v.d, c.shard
 	sizeErr := checkSize("shard "+d.path(sh.Name), o.Info().Size, sh.Bytes)
 	if sizeErr != nil {
 		c.file(KindSize, "", 0, "%w", sizeErr)
 	}
-	file := (&objectReader{ctx: ctx, object: o, hash: index.NewHash(), done: func(n int) {
-		c.bytes += int64(n)
-		c.v.opts.Progress.Bytes.Add(int64(n))
-	}}).remote(c.v.d.store.URL())
 	raw, err := streamRaw(d.format, file)
 	if err != nil {
 		c.file(KindFormat, "", sh.Samples, "%w", err)

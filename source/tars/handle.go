@@ -13,6 +13,7 @@ import (
 	"shardify/source"
 	"shardify/source/folder"
 	"shardify/store"
+	"shardify/store/ahead"
 )
 
 // handle is a shard that is open for reading: a file of this machine, or an object of a
@@ -23,14 +24,17 @@ type handle interface {
 	// state returns the size of what is read, and its stamp, as source.Location has it in
 	// ModTime. Those of a file are what they are now, those of an object never change.
 	state() (size, stamp int64, err error)
-	// front returns a reader from the beginning to the end, for one goroutine.
-	front(ctx context.Context) front
+	// front returns a reader from the beginning to the end, for one goroutine; of an object
+	// it has so many ranges in memory.
+	front(ctx context.Context, ranges int) front
 	Close() error
 }
 
 // front reads a shard front to back. Close it, and what reads it before that.
 type front interface {
 	io.Reader
+	// Begin asks for what is read first, without waiting, where that takes long.
+	Begin()
 	// failure is the *storeError that a Read has returned, if one has: decoders do not
 	// always hand it on as it is.
 	failure() error
@@ -84,7 +88,7 @@ func (l localFile) state() (size, stamp int64, err error) {
 	return info.Size(), info.ModTime().UnixNano(), nil
 }
 
-func (l localFile) front(ctx context.Context) front { return &watched{ctx, l.File} }
+func (l localFile) front(ctx context.Context, _ int) front { return &watched{ctx, l.File} }
 
 // watched is a file that ends with its context.
 type watched struct {
@@ -99,6 +103,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return w.r.Read(p)
 }
 
+func (*watched) Begin()         {}
 func (*watched) failure() error { return nil }
 func (*watched) Close()         {}
 
@@ -124,92 +129,31 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 func (o *object) state() (size, stamp int64, err error) { return o.size, o.stamp, nil }
 func (o *object) Close() error                          { return o.of.Close() }
 
-const (
-	// aheadBytes is the size of the ranges in which an object is read front to back.
-	aheadBytes = 4 << 20
-	// aheadRanges is how many of them are under way while one is used: at 50 ms a request
-	// and 2 ms for the bytes, some 200 MB a second.
-	aheadRanges = 3
-)
-
-func (o *object) front(ctx context.Context) front {
-	ctx, cancel := context.WithCancel(ctx)
-	return &ahead{ctx: ctx, cancel: cancel, o: o}
+// front reads the object front to back, ranges before they are needed.
+func (o *object) front(ctx context.Context, ranges int) front {
+	return &objectFront{Reader: ahead.NewReader(ctx, o, o.size, ranges), path: o.path}
 }
 
-// ahead reads an object front to back, ranges before they are needed.
-type ahead struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	o      *object
-	next   int64    // where the range begins that is asked for next
-	flight []*piece // the ranges that were asked for, in their order
-	used   *piece   // the range that is being used
-	rest   []byte   // what is left of it
-	err    error
+type objectFront struct {
+	*ahead.Reader
+	path string
 }
 
-// piece is a range of an object.
-type piece struct {
-	data []byte
-	err  error
-	done chan struct{} // has one token when data and err are there
-}
-
-func (a *ahead) Read(p []byte) (int, error) {
-	for len(a.rest) == 0 {
-		if a.err != nil {
-			return 0, a.err
-		}
-		a.ask()
-		if len(a.flight) == 0 {
-			return 0, io.EOF
-		}
-		a.used, a.flight = a.flight[0], a.flight[1:]
-		<-a.used.done // soon after the context, too
-		a.rest, a.err = a.used.data, a.used.err
+func (f *objectFront) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	if n == 0 && err != nil && err != io.EOF {
+		err = f.failure()
 	}
-	n := copy(p, a.rest)
-	a.rest = a.rest[n:]
-	return n, nil
-}
-
-// ask asks for the ranges that are not under way and should be.
-func (a *ahead) ask() {
-	for len(a.flight) <= aheadRanges && a.next < a.o.size {
-		c := a.used // its room is free
-		if a.used = nil; c == nil {
-			c = &piece{data: make([]byte, min(aheadBytes, a.o.size-a.next)), done: make(chan struct{}, 1)}
-		}
-		c.data = c.data[:min(int64(cap(c.data)), a.o.size-a.next)]
-		off := a.next
-		a.next += int64(len(c.data))
-		a.flight = append(a.flight, c)
-		go func() {
-			var n int
-			n, c.err = a.o.ReadAt(a.ctx, c.data, off)
-			switch {
-			case n == len(c.data):
-				c.err = nil // that of the end
-			case c.err == nil || errors.Is(c.err, io.EOF):
-				c.err = &storeError{fmt.Errorf("read %s: %w: it ends at %d", a.o.path, store.ErrChanged, off+int64(n))}
-			}
-			c.data = c.data[:n]
-			c.done <- struct{}{}
-		}()
-	}
+	return n, err
 }
 
 // failure is what a range has ended with, which is of the store.
-func (a *ahead) failure() error { return a.err }
-
-// Close ends the requests that are under way.
-func (a *ahead) Close() {
-	a.cancel()
-	for _, c := range a.flight {
-		<-c.done
+func (f *objectFront) failure() error {
+	err := f.Err()
+	if err == nil || errors.As(err, new(*storeError)) {
+		return err
 	}
-	a.flight = nil
+	return &storeError{fmt.Errorf("read %s: %w", f.path, err)}
 }
 
 // inOrder is a handle of which most is read in order, as a front can. It is not for

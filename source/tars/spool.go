@@ -15,6 +15,7 @@ import (
 	"shardify/source"
 	"shardify/source/folder"
 	"shardify/store"
+	"shardify/store/ahead"
 )
 
 const (
@@ -175,7 +176,7 @@ func (s *spool) fill(ctx context.Context, f *file, loc source.Location) error {
 	if err != nil {
 		return readError(loc, err)
 	}
-	in := &inOrder{handle: h, f: h.front(ctx), n: &f.access.cost}
+	in := &inOrder{handle: h, f: h.front(ctx, ahead.Ranges), n: &f.access.cost}
 	defer in.f.Close()
 	stream, err := decompressed(ctx, in, size, f.format.Compression)
 	if err != nil {

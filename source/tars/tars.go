@@ -34,7 +34,8 @@
 //
 // Of a shard in a bucket, a plain field takes one request; one of a .zst with a seek
 // table, one more for each shard. Shards that are read front to back are asked for in
-// ranges of 4 MiB, of which some are under way while one is decoded. What is read is of
+// ranges of 4 MiB, of which some are under way while one is decoded, and so are the first
+// ones of the shards that come next (package store/ahead). What is read is of
 // the version (a bucket's ETag) that was listed, or else the error is source.ErrChanged,
 // which also ends a pass; so does what a store says otherwise.
 //
@@ -84,6 +85,7 @@ import (
 	"shardify/source"
 	"shardify/source/internal/pass"
 	"shardify/store"
+	"shardify/store/ahead"
 	"shardify/store/http"
 	"shardify/store/stream"
 )
@@ -98,8 +100,9 @@ type Config struct {
 	// MaxSample is the size in bytes of the largest sample that is read; by default
 	// 1 GiB. A larger one is an error of its shard, found before it takes memory.
 	MaxSample int64 `json:"max_sample,omitempty"`
-	// Workers is the number of shards read at once; by default one a core. One that lies
-	// in a bucket takes 16 MiB.
+	// Workers is the number of shards read at once; by default one a core. Those that lie
+	// in a bucket take 256 MiB together, or 32 for each of these where that is more, as the
+	// next ones are begun meanwhile.
 	Workers int `json:"workers,omitempty"`
 	// TempDir is where shards are decompressed that cannot be read at offsets; by
 	// default the system's folder for temporary files.
@@ -140,10 +143,6 @@ type file struct {
 	// How it is read, if it is compressed.
 	access *access
 }
-
-// remoteWorkers is how many shards in a bucket are looked at at once at least, for their
-// indexes; as many as cores are read.
-const remoteWorkers = 16
 
 // Tars is a source of the samples in shards. Its methods are safe for concurrent
 // use.
@@ -358,9 +357,9 @@ func (t *Tars) Entries(ctx context.Context) iter.Seq2[source.Entry, error] {
 		if workers == 0 {
 			workers = runtime.GOMAXPROCS(0)
 		}
-		scans := make(chan struct{}, workers)
+		turns := ahead.NewTurns(workers)
 		if t.Remote() {
-			workers = max(workers, remoteWorkers)
+			workers = turns.Goroutines()
 		}
 		workers = min(workers, len(t.files))
 		var next, numbers, names, done atomic.Int64
@@ -372,7 +371,7 @@ func (t *Tars) Entries(ctx context.Context) iter.Seq2[source.Entry, error] {
 					if n >= len(t.files) {
 						return
 					}
-					s := scanner{t: t, file: t.files[n], pass: p, scans: scans}
+					s := scanner{t: t, file: t.files[n], pass: p, turns: turns}
 					if !s.scan() {
 						return
 					}
@@ -393,7 +392,7 @@ type scanner struct {
 	t     *Tars
 	file  *file
 	pass  *pass.Pass
-	scans chan struct{} // has a token for each shard that is being read
+	turns *ahead.Turns // of shards that are read
 	batch []pass.Item
 	// modTime is the shard's.
 	modTime int64
@@ -466,12 +465,11 @@ func (s *scanner) limit() int64 { return cmp.Or(s.t.cfg.MaxSample, 1<<30) }
 // samples lists the samples of the shard by reading it.
 func (s *scanner) samples() (err error) {
 	ctx := s.pass.Context()
-	select {
-	case s.scans <- struct{}{}:
-		defer func() { <-s.scans }()
-	case <-ctx.Done():
+	turn, err := s.turns.Begin(ctx, s.file.beginning())
+	if err != nil {
 		return errOver
 	}
+	defer turn.Done()
 	h, err := s.file.open(ctx, s.modTime)
 	if err != nil {
 		return bare(err)
@@ -480,13 +478,17 @@ func (s *scanner) samples() (err error) {
 	if _, s.modTime, err = h.state(); err != nil {
 		return bare(err)
 	}
-	in := h.front(ctx)
+	in := h.front(ctx, s.turns.Ranges())
 	defer in.Close()
 	defer func() { // before in is closed
 		if failure := in.failure(); failure != nil && err != nil && err != errOver {
 			err = failure
 		}
 	}()
+	in.Begin()
+	if turn.Take(ctx) != nil {
+		return errOver
+	}
 	plain, err := compress.NewReader(in, s.file.format.Compression)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -158,6 +159,20 @@ func (f *file) known(ctx context.Context) (size, stamp int64, err error) {
 		f.size, f.stamp = info.Size, folder.VersionOf(info)
 	}
 	return f.size, f.stamp, nil
+}
+
+// beginning is how many bytes are fetched of a shard before its turn, at most: none of a
+// file of this machine, and any number where it is unknown.
+func (f *file) beginning() int64 {
+	if f.st == nil {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.size == unknown {
+		return math.MaxInt64
+	}
+	return f.size
 }
 
 // openObject opens the object, and with that learns its size and stamp where nobody has

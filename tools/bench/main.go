@@ -14,6 +14,7 @@
 //	               of PIL images
 //	bench first    from a process's start to the first batch of 10,000 shards
 //	bench s3       shards in a bucket: reading and packing, against s5cmd; with latency
+//	bench scan     shards in a bucket front to back: index, verify, pack; with latency
 //	bench memory   reading with a budget of memory, with and without outliers
 //	bench publish  the last results of pack and peers into docs/benchmarks and
 //	               docs/benchmarks.md, with plots
@@ -76,6 +77,7 @@ var benchmarks = []benchmark{
 	{"memory", 1, (*bench).memory},
 	{"first", 5, (*bench).first},
 	{"s3", 3, (*bench).s3},
+	{"scan", 3, (*bench).scan},
 }
 
 func names() string {
