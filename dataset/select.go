@@ -26,16 +26,28 @@ type Selection struct {
 	// Where is a condition on the columns of the index, in the language of package
 	// where.
 	Where string `json:"where,omitempty"`
+	// From leaves out the samples whose Place is smaller. The indexes of shards that
+	// have no others are not read.
+	From int64 `json:"from,omitempty"`
 }
 
 // Selected is a sample that was asked for.
 type Selected struct {
 	Split *index.Split
 	Shard *index.Shard
-	// Number is the sample's place in its shard, from 0, and Row its row there. Row
-	// is the caller's.
+	// Number is the sample's place in its shard, and Sample in its split, both from 0.
 	Number int
-	Row    *index.Row
+	Sample int64
+	// Place is the sample's place in the split that the selection names, or in all of
+	// them one after the other, from 0, whether those before it are meant or not.
+	Place int64
+	// Row is the sample's row in the shard's index. It is the caller's.
+	Row *index.Row
+}
+
+// TableRow is the sample as a row of a table of several shards.
+func (s *Selected) TableRow() index.TableRow {
+	return index.TableRow{Split: s.Split.Name, Shard: s.Shard.Name, Number: int64(s.Number), Sample: s.Sample, Row: *s.Row}
 }
 
 // filter is a Selection made ready.
@@ -121,13 +133,13 @@ func (d *Dataset) Select(ctx context.Context, s Selection) iter.Seq2[Selected, e
 			yield(Selected{}, err)
 			return
 		}
-		for t, err := range readTables(ctx, d, s.Split, d.Rows) {
+		for t, err := range readTables(ctx, d, s.Split, s.From, d.Rows) {
 			if err != nil {
 				yield(Selected{}, err)
 				return
 			}
-			for i := range t.rows {
-				if f.match(&t.rows[i]) && !yield(Selected{t.split, t.shard, i, &t.rows[i]}, nil) {
+			for i := int(max(0, s.From-t.place)); i < len(t.rows); i++ {
+				if f.match(&t.rows[i]) && !yield(t.selected(i, &t.rows[i]), nil) {
 					return
 				}
 			}
@@ -139,12 +151,21 @@ func (d *Dataset) Select(ctx context.Context, s Selection) iter.Seq2[Selected, e
 type table[T any] struct {
 	split *index.Split
 	shard *index.Shard
-	rows  []T
+	// sample and place are those of the shard's first sample.
+	sample, place int64
+	rows          []T
+}
+
+// selected is a sample of the shard.
+func (t *table[T]) selected(number int, row *index.Row) Selected {
+	n := int64(number)
+	return Selected{t.split, t.shard, number, t.sample + n, t.place + n, row}
 }
 
 // readTables reads the index of one shard after the other, some ahead in parallel,
-// and yields them in the manifest's order.
-func readTables[T any](ctx context.Context, d *Dataset, split string, read func(context.Context, *index.Shard) ([]T, error)) iter.Seq2[table[T], error] {
+// and yields them in the manifest's order, but for those whose samples all have a place before
+// from.
+func readTables[T any](ctx context.Context, d *Dataset, split string, from int64, read func(context.Context, *index.Shard) ([]T, error)) iter.Seq2[table[T], error] {
 	type result struct {
 		table[T]
 		err error
@@ -162,13 +183,19 @@ func readTables[T any](ctx context.Context, d *Dataset, split string, read func(
 		queue := make(chan chan result, runtime.GOMAXPROCS(0))
 		readers.Go(func() {
 			defer close(queue)
+			next := int64(0) // the place behind the shards so far
 			for i := range d.manifest.Splits {
 				sp := &d.manifest.Splits[i]
 				if split != "" && sp.Name != split {
 					continue
 				}
+				before := next
 				for j := range sp.Shards {
 					sh := &sp.Shards[j]
+					place := next
+					if next += sh.Samples; place < from && next <= from {
+						continue
+					}
 					done := make(chan result, 1)
 					select {
 					case queue <- done:
@@ -177,7 +204,7 @@ func readTables[T any](ctx context.Context, d *Dataset, split string, read func(
 					}
 					readers.Go(func() {
 						rows, err := read(ctx, sh)
-						done <- result{table[T]{sp, sh, rows}, err}
+						done <- result{table[T]{sp, sh, place - before, place, rows}, err}
 					})
 				}
 			}
@@ -221,7 +248,7 @@ func (e *KeyError) Error() string {
 // shards that have it. Where there is none, the error is a *KeyError.
 func (d *Dataset) Find(ctx context.Context, split, key string) ([]Selected, error) {
 	var found []Selected
-	for t, err := range readTables(ctx, d, split, d.keys) {
+	for t, err := range readTables(ctx, d, split, 0, d.keys) {
 		if err != nil {
 			return nil, err
 		}
@@ -235,7 +262,7 @@ func (d *Dataset) Find(ctx context.Context, split, key string) ([]Selected, erro
 					return nil, err
 				}
 			}
-			found = append(found, Selected{t.split, t.shard, i, &rows[i]})
+			found = append(found, t.selected(i, &rows[i]))
 		}
 	}
 	if len(found) > 0 {
@@ -270,7 +297,7 @@ func (d *Dataset) nearKeys(ctx context.Context, split, key string) ([]string, er
 		stem = key[:dot]
 	}
 	var same, like []string
-	for t, err := range readTables(ctx, d, split, d.keys) {
+	for t, err := range readTables(ctx, d, split, 0, d.keys) {
 		if err != nil {
 			return nil, err
 		}

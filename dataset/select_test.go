@@ -45,6 +45,25 @@ func TestSelect(t *testing.T) {
 	if n := count(dataset.Selection{Split: "val"}); n != 70 {
 		t.Errorf("split: %d", n)
 	}
+	// From a place on, of the whole or of a split.
+	for from := range int64(141) {
+		var got []string
+		for sel, err := range d.Select(t.Context(), dataset.Selection{From: from}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := from + int64(len(got)); sel.Place != want || sel.Sample != want%70 || sel.TableRow().Sample != want%70 {
+				t.Fatalf("from %d: place %d, sample %d; want %d", from, sel.Place, sel.Sample, want)
+			}
+			got = append(got, sel.Split.Name+"/"+sel.Row.Key)
+		}
+		if !slices.Equal(got, all[from:]) {
+			t.Errorf("from %d: %d samples, want %d", from, len(got), 140-from)
+		}
+	}
+	if got := selected(t, d, dataset.Selection{Split: "val", From: 33}); !slices.Equal(got, all[70+33:]) {
+		t.Errorf("from 33 of a split: %d", len(got))
+	}
 	byName, byNumber := selected(t, d, dataset.Selection{Label: "class-003"}), selected(t, d, dataset.Selection{Label: "3"})
 	if len(byName) != 28 || !slices.Equal(byName, byNumber) {
 		t.Errorf("label: %d by name, %d by number", len(byName), len(byNumber))
@@ -86,6 +105,26 @@ func TestSelectNumericNames(t *testing.T) {
 	// The rows say class-00N, so that none has the name "3".
 	if n := len(selected(t, d, dataset.Selection{Label: "3"})); n != 0 {
 		t.Errorf("%d samples", n)
+	}
+}
+
+// The indexes of shards that lie before Selection.From are not read.
+func TestSelectFrom(t *testing.T) {
+	st := mem.New()
+	d := datasettest.Write(t, st, datasettest.Options{Shards: 7, Samples: 10})
+	for i := range 3 {
+		if err := st.Remove(t.Context(), d.Manifest().Splits[0].Shards[i].Index.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := selected(t, d, dataset.Selection{From: 30}); len(got) != 40 {
+		t.Errorf("%d samples, want 40", len(got))
+	}
+	for _, err := range d.Select(t.Context(), dataset.Selection{From: 29}) {
+		if err == nil {
+			t.Error("from 29 on there was an index that is not there")
+		}
+		break
 	}
 }
 

@@ -275,7 +275,7 @@ func Summarize(ctx context.Context, d *Dataset, split string, contents bool) (*S
 		labels[int64(i)] = &LabelCount{Label: int64(i), Name: name}
 	}
 	formats := map[string]int64{}
-	for t, err := range readTables(ctx, d, split, d.Rows) {
+	for t, err := range readTables(ctx, d, split, 0, d.Rows) {
 		if err != nil {
 			return nil, err
 		}

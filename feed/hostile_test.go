@@ -221,6 +221,7 @@ func TestTranscript(t *testing.T) {
 	pid := regexp.MustCompile(`"pid":\d+`)
 	memory := regexp.MustCompile(`"(memory|credit|workers)":\d+`)
 	sum := regexp.MustCompile(`crc64nvme:[0-9a-f]{16}`)
+	parquet := regexp.MustCompile(`"UEFS[A-Za-z0-9+/]+=*"`)
 	files := new(fileQueue)
 	defer files.close()
 	from := files.reader(here)
@@ -234,6 +235,7 @@ func TestTranscript(t *testing.T) {
 			line = pid.ReplaceAllString(line, `"pid":PID`)
 			line = memory.ReplaceAllString(line, `"$1":N`)
 			line = sum.ReplaceAllString(line, "crc64nvme:SUM")
+			line = parquet.ReplaceAllString(line, `"PAR1…PAR1"`)
 			words.WriteString("< " + line + "\n")
 		}
 	}
@@ -257,7 +259,11 @@ func TestTranscript(t *testing.T) {
 	hear(2) // slab, reply
 	say(`{"id":7,"op":"start","reader":9}`)
 	hear(1)
-	say(`{"id":8,"op":"stop","pass":2}`)
+	say(`{"id":8,"op":"table","reader":1,"where":"widht > 3"}`)
+	hear(1)
+	say(`{"id":9,"op":"table","reader":1,"split":"train","label":"3","from":77}`)
+	hear(1)
+	say(`{"id":10,"op":"stop","pass":2}`)
 	freed := words.Len()
 	hear(3) // two slabs, in any order, reply
 	tail := strings.SplitAfter(words.String()[freed:], "\n")

@@ -136,6 +136,9 @@ type request struct {
 	Batch   int64           `json:"batch,omitempty"`
 	From    int64           `json:"from,omitempty"`
 	To      *int64          `json:"to,omitempty"`
+	Split   string          `json:"split,omitempty"`
+	Label   string          `json:"label,omitempty"`
+	Where   string          `json:"where,omitempty"`
 
 	Pass    int64   `json:"pass,omitempty"`
 	Batches []int64 `json:"batches,omitempty"`
@@ -181,6 +184,12 @@ type (
 	}
 	planOK struct {
 		Samples [][]int64 `json:"samples"`
+	}
+	tableOK struct {
+		// Parquet is a whole file; Next the place to go on from, if that is not all.
+		Parquet []byte `json:"parquet"`
+		Next    *int64 `json:"next,omitempty"`
+		sent    func()
 	}
 	manifestOK struct {
 		Manifest any `json:"manifest"`

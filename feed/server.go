@@ -106,6 +106,7 @@ func (s *Server) ServeConn(conn net.Conn) {
 	x := &session{
 		server: s, conn: conn, out: newOutbox(),
 		under: map[int64]bool{}, readers: map[int64]*opened{}, passes: map[int64]*pass{},
+		tables: make(chan struct{}, 1),
 	}
 	_, unix := conn.(*net.UnixConn)
 	if unix && canShare {

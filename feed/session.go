@@ -92,7 +92,9 @@ type session struct {
 	numbers int64 // of readers and passes, so far
 	// reads has the batches of read, as pass 0.
 	reads *pass
-	wg    sync.WaitGroup
+	// tables is full while a part of a table is made, or waits to be written.
+	tables chan struct{}
+	wg     sync.WaitGroup
 }
 
 const (
@@ -271,13 +273,16 @@ func (s *session) reply(id int64, ok any, err error) {
 	if len(m.text) > maxText {
 		m.text = text(reply{ID: id, Error: errorf(CodeInternal, "the reply has %d bytes, where %d may go", len(m.text), maxText)})
 	}
-	one, hasBatch := ok.(readOK)
-	if hasBatch && err == nil {
-		m.size, m.payload = one.size, one.payload
+	var sent func()
+	switch ok := ok.(type) {
+	case readOK:
+		m.size, m.payload, sent = ok.size, ok.payload, ok.sent
+	case tableOK:
+		sent = ok.sent
 	}
 	m.sent = func() {
-		if one.sent != nil {
-			one.sent()
+		if sent != nil {
+			sent()
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -318,6 +323,8 @@ func (s *session) do(q *request) (ok any, then func(), err error) {
 		ok, err = s.plan(q)
 	case "manifest":
 		ok, err = s.manifest(q)
+	case "table":
+		ok, err = s.table(q)
 	case "stats":
 		ok, err = s.stats(q)
 	case "stop":

@@ -437,6 +437,9 @@ func (r *Reader) Len() int { return int(r.base.Batches()) }
 // or pads some: that of the split, or what Config.Sampling makes of it.
 func (r *Reader) Samples() int64 { return r.base.Samples() }
 
+// Dataset returns the data set that is read, the first one where there are several.
+func (r *Reader) Dataset() *dataset.Dataset { return r.sets[0].data }
+
 // Manifest returns the manifest of the data set, of the first one where there are
 // several. It must not be changed.
 func (r *Reader) Manifest() *index.Manifest { return r.sets[0].data.Manifest() }

@@ -260,16 +260,6 @@ func writeTable(ctx context.Context, d *dataset.Dataset, o *lsOptions, out io.Wr
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return usagef("--parquet writes a Parquet file to stdout, which is a terminal here: redirect it, as in shardify ls DST --parquet > samples.parquet")
 	}
-	first := map[*index.Shard]int64{} // the number of a shard's first sample in its split
-	m := d.Manifest()
-	for i := range m.Splits {
-		n := int64(0)
-		for j := range m.Splits[i].Shards {
-			shard := &m.Splits[i].Shards[j]
-			first[shard] = n
-			n += shard.Samples
-		}
-	}
 	buffered := bufio.NewWriterSize(out, 256<<10)
 	w := index.NewTableWriter(buffered)
 	n := int64(0)
@@ -277,10 +267,7 @@ func writeTable(ctx context.Context, d *dataset.Dataset, o *lsOptions, out io.Wr
 		if err != nil {
 			return err
 		}
-		number := int64(sel.Number)
-		if err := w.Write(index.TableRow{
-			Split: sel.Split.Name, Shard: sel.Shard.Name, Number: number, Sample: first[sel.Shard] + number, Row: *sel.Row,
-		}); err != nil {
+		if err := w.Write(sel.TableRow()); err != nil {
 			return err
 		}
 		if n++; n == o.limit {

@@ -16,6 +16,7 @@ lost. It looks for such soon after it has handed a batch over, if the server nee
 from __future__ import annotations
 
 import atexit
+import base64
 import contextlib
 import copy
 import gc
@@ -27,7 +28,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -612,6 +613,15 @@ class Reader:
         """Return the data set's manifest."""
         manifest: dict[str, Any] = self._request("manifest", {})["manifest"]
         return manifest
+
+    def table(self, split: str, label: str, where: str) -> Iterator[bytes]:
+        """Yield the index as Parquet files, each with some rows; "" is all splits, labels, rows."""
+        fields = {"split": split, "label": label, "where": where}
+        place: int | None = 0
+        while place is not None:
+            part = self._request("table", {**fields, "from": place})
+            yield base64.b64decode(part["parquet"])
+            place = part.get("next")
 
     def stats(self) -> dict[str, Any]:
         """Return reader.Stats, and as ``bound`` what held its passes up."""

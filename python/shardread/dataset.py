@@ -6,23 +6,17 @@ import io
 import json
 import operator
 import os
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
 
-from shardread import _client, _programs, _server
+from shardread import _client, _server
 from shardread._client import RawBatch, Reader
 from shardread._outputs import grouped
 from shardread.config import JSON, Cache, Config, Retry, Tensor, as_json
-from shardread.errors import (
-    ConfigError,
-    DataError,
-    ServerError,
-    StoreError,
-)
+from shardread.errors import ConfigError, DataError, ServerError
 from shardread.loader import Path, address_of
 from shardread.transforms import Transform
 
@@ -302,29 +296,14 @@ class Dataset:
             The condition is wrong.
         """
         try:
-            from pyarrow import parquet  # noqa: PLC0415 - it is optional
+            import pyarrow  # noqa: PLC0415 - it is optional
+            from pyarrow import parquet  # noqa: PLC0415
         except ImportError:
             raise ImportError("table() needs pyarrow: pip install pyarrow") from None
-        if self._family.address.remote:
-            raise ConfigError(
-                "table: the index is read by this machine, and the data set by another; open it "
-                "without server="
-            )
-        command = [_programs.find("shardify"), "ls", "--parquet"]
-        if not all_splits:
-            command.append(f"--split={self.split}")
-        if where is not None:
-            command.append(f"--where={where}")
-        if label is not None:
-            command.append(f"--label={label}")
-        url = self._family.request["data"]
-        run = subprocess.run(
-            [*command, "--", url], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        files = self._family.reader().table(
+            "" if all_splits else self.split, "" if label is None else str(label), where or ""
         )
-        if run.returncode:
-            text = run.stderr.decode(errors="replace").strip().removeprefix("shardify: ")
-            raise (ConfigError if run.returncode == _USAGE else StoreError)(text)
-        return parquet.read_table(io.BytesIO(run.stdout))
+        return pyarrow.concat_tables([parquet.read_table(io.BytesIO(file)) for file in files])
 
     def close(self) -> None:
         """Close the data set; using it again opens it anew."""
@@ -344,9 +323,6 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({os.fspath(self._data)!r}, split={self.split!r}): {len(self)} samples"
-
-
-_USAGE = 2  # shardify's exit code
 
 
 def open(data: Path, **options: Any) -> Dataset:  # noqa: A001 - as gzip.open, Image.open

@@ -173,6 +173,82 @@ print("done", pid)
 
 
 @linux
+def test_an_interrupt_ends_a_read_and_nothing_else(shards: Path, until: Any) -> None:
+    """The samples that nobody waits for any more do no harm, also where they never come."""
+    text = r"""
+import http.server, re, signal, threading, time
+flows, asked = threading.Event(), threading.Event()
+class Web(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *_): pass
+    def do_GET(self):
+        content = open(sys.argv[1] + self.path, "rb").read()
+        if self.path.endswith(".tar"):
+            asked.set()
+            flows.wait()
+        span = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        first, last = (int(n or len(content) - 1) for n in span.groups()) if span else (0, None)
+        part = content[first : None if last is None else last + 1]
+        self.send_response(206 if span else 200)
+        self.send_header("ETag", '"1"')
+        if span:
+            last = first + len(part) - 1
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        try:
+            self.wfile.write(part)
+        except OSError:
+            pass  # nobody waits any more
+web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
+web.daemon_threads = True
+threading.Thread(target=web.serve_forever, daemon=True).start()
+def interrupted(data):
+    asked.clear()
+    def interrupt():
+        asked.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    try:
+        data[0]
+    except KeyboardInterrupt:
+        return True
+with shardread.open(sys.argv[1], split="train") as own:
+    want = [own[i]["image"].tobytes() for i in range(3)]
+data = shardread.open(f"http://127.0.0.1:{web.server_port}", split="train")
+connection = data._family.reader().connection
+pid = connection._attached._process.pid
+assert interrupted(data)
+assert len(data.table()) == 120  # the connection answers, though the read is still under way
+flows.set()
+assert [data[i]["image"].tobytes() for i in range(3)] == want
+while connection._lent:
+    time.sleep(0.01)
+assert data._family.reader().connection is connection
+# At any moment, also as the reply comes.
+for k in range(30):
+    try:
+        threading.Timer(0.0005 * k, os.kill, [os.getpid(), signal.SIGINT]).start()
+        while True:
+            assert data[k % 3]["image"].tobytes() == want[k % 3]
+    except KeyboardInterrupt:
+        pass
+assert data._family.reader().connection is connection
+flows.clear()
+assert interrupted(data)
+begun = time.monotonic()
+data.close()
+print("done", pid, time.monotonic() - begun)
+"""
+    with script(text, shards) as reader:
+        stdout, stderr = reader.communicate()
+    assert stderr == ""
+    _, pid, took = stdout.split()
+    assert float(took) < 5
+    until(lambda: not alive(int(pid)))
+
+
+@linux
 def test_a_fork_has_a_server_of_its_own(shards: Path) -> None:
     text = """
 import warnings
@@ -405,6 +481,13 @@ def test_a_server_elsewhere(
                     del b
                 del loaded, a
                 assert digest_of(loader) == digest_of(own)
+            with (
+                shardread.open(shards, server=url, split="train") as data,
+                shardread.open(shards, split="train") as near,
+            ):
+                np.testing.assert_array_equal(data[7]["image"], near[7]["image"])
+                where = {"where": "width > height", "label": 2}
+                assert data.table(**where).to_pylist() == near.table(**where).to_pylist()
             monkeypatch.setenv("SHARDREAD_TOKEN", "0123456789abcdeX")
             with pytest.raises(shardread.TokenError):
                 shardread.Loader(shards, server=url, **GIVEN)
