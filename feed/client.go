@@ -42,7 +42,8 @@ type Client struct {
 	waiting map[int64]*call
 	passes  map[int64]*clientPass
 	slabs   map[int64]*clientSlab
-	buffers [][]byte // of batches that came as payload, to be used again
+	devices map[string]Device // of OpenOn, by their UUIDs
+	buffers [][]byte          // of batches that came as payload, to be used again
 	err     error
 }
 
@@ -102,7 +103,7 @@ func NewClient(ctx context.Context, conn net.Conn, c DialConfig) (*Client, error
 	}
 	x := &Client{
 		conn: conn, done: make(chan struct{}),
-		waiting: map[int64]*call{}, passes: map[int64]*clientPass{}, slabs: map[int64]*clientSlab{},
+		waiting: map[int64]*call{}, passes: map[int64]*clientPass{}, slabs: map[int64]*clientSlab{}, devices: map[string]Device{},
 	}
 	go x.read()
 	err := x.call(ctx, &request{Op: "hello", Protocol: Protocol, Client: c.Name, Token: c.Token}, x.decode(&x.server))
@@ -225,6 +226,8 @@ type serverMessage struct {
 	Pass  int64  `json:"pass"`
 	Slab  int64  `json:"slab"`
 	Bytes int64  `json:"bytes"`
+	// Device is the GPU whose memory a slab is.
+	Device string `json:"device"`
 }
 
 // frame reads a frame and does what it says.
@@ -255,7 +258,7 @@ func (c *Client) frame(r *bufio.Reader, files *fileQueue) error {
 		if f == nil {
 			return errorf(CodeProtocol, "the server sent a slab without its file")
 		}
-		s, err := mapSlab(f, m.Bytes)
+		s, err := c.mapSlab(f, &m)
 		if err != nil {
 			return err
 		}
@@ -351,10 +354,12 @@ func (c *Client) newBatch(data, payload []byte) (*Batch, error) {
 		b.memory = b.slab.data
 		b.slab.use()
 	}
-	if err := b.check(); err != nil {
-		if b.slab != nil {
-			b.slab.drop()
-		}
+	err := c.onDevice(b)
+	if err == nil {
+		err = b.check()
+	}
+	if err != nil {
+		b.drop()
 		return nil, err
 	}
 	return b, nil
@@ -397,6 +402,17 @@ func (c *Client) Open(ctx context.Context, url string, config reader.Config) (*R
 // does.
 func (c *Client) OpenMix(ctx context.Context, sources []reader.Source, config reader.Config) (*Reader, error) {
 	return c.open(ctx, &request{Op: "open", Data: text(sources)}, config)
+}
+
+// OpenOn opens data sets on the server, as OpenMix does, whose batches come on a GPU: the
+// server copies them there, and they lie in memory that both processes have. Their tensors are
+// those of Batch.DeviceTensors. The client must use the server's GPU, and be connected over
+// its Unix socket.
+func (c *Client) OpenOn(ctx context.Context, device Device, sources []reader.Source, config reader.Config) (*Reader, error) {
+	c.mu.Lock()
+	c.devices[device.UUID()] = device
+	c.mu.Unlock()
+	return c.open(ctx, &request{Op: "open", Data: text(sources), Device: device.UUID()}, config)
 }
 
 // OpenStream opens shards without an index on the server, as reader.OpenStream does.

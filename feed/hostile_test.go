@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -205,80 +206,85 @@ func TestCycles(t *testing.T) {
 	eventually(t, "goroutines have ended", func() bool { return runtime.NumGoroutine() <= routines })
 }
 
-// The words of a session, as another language's client has to read and write them.
-func TestTranscript(t *testing.T) {
-	dir := data(t)
+// transcript is a client that writes down what is said.
+type transcript struct {
+	*raw
+	files *fileQueue
+	from  io.Reader
+	words strings.Builder
+	hide  *strings.Replacer
+}
+
+// transcribe begins one, of a server that is called "shardread X".
+func transcribe(t *testing.T, dir string, c Config) *transcript {
 	there, here := pair(t, "unix")
-	s := serve(t, Config{Name: "shardread X"})
+	c.Name = "shardread X"
+	s := serve(t, c)
 	s.wg.Go(func() { s.ServeConn(there) })
 	if err := here.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	defer here.Close()
-	x := &raw{t: t, conn: here}
-	var words strings.Builder
-	hide := strings.NewReplacer(dir, "DATA")
-	pid := regexp.MustCompile(`"pid":\d+`)
-	memory := regexp.MustCompile(`"(memory|credit|workers)":\d+`)
-	sum := regexp.MustCompile(`crc64nvme:[0-9a-f]{16}`)
-	parquet := regexp.MustCompile(`"UEFS[A-Za-z0-9+/]+=*"`)
-	files := new(fileQueue)
-	defer files.close()
-	from := files.reader(here)
-	hear := func(n int) {
-		for range n {
-			data, _, err := readFrame(from, maxText)
-			if err != nil {
-				t.Fatal(err)
-			}
-			line := hide.Replace(string(data))
-			line = pid.ReplaceAllString(line, `"pid":PID`)
-			line = memory.ReplaceAllString(line, `"$1":N`)
-			line = sum.ReplaceAllString(line, "crc64nvme:SUM")
-			line = parquet.ReplaceAllString(line, `"PAR1…PAR1"`)
-			words.WriteString("< " + line + "\n")
+	x := &transcript{raw: &raw{t: t, conn: here}, files: new(fileQueue), hide: strings.NewReplacer(dir, "DATA")}
+	x.from = x.files.reader(here)
+	t.Cleanup(func() {
+		x.files.close()
+		_ = here.Close()
+	})
+	return x
+}
+
+// What differs from run to run.
+var (
+	saidPID    = regexp.MustCompile(`"pid":\d+`)
+	saidMemory = regexp.MustCompile(`"(memory|credit|workers)":\d+`)
+	saidSum    = regexp.MustCompile(`crc64nvme:[0-9a-f]{16}`)
+	saidTable  = regexp.MustCompile(`"UEFS[A-Za-z0-9+/]+=*"`)
+)
+
+// hear reads messages.
+func (x *transcript) hear(n int) {
+	x.t.Helper()
+	for range n {
+		data, _, err := readFrame(x.from, maxText)
+		if err != nil {
+			x.t.Fatal(err)
 		}
+		line := x.hide.Replace(string(data))
+		line = saidPID.ReplaceAllString(line, `"pid":PID`)
+		line = saidMemory.ReplaceAllString(line, `"$1":N`)
+		line = saidSum.ReplaceAllString(line, "crc64nvme:SUM")
+		line = saidTable.ReplaceAllString(line, `"PAR1…PAR1"`)
+		x.words.WriteString("< " + line + "\n")
 	}
-	say := func(message string) {
-		words.WriteString("> " + hide.Replace(message) + "\n")
-		x.send(message)
-	}
-	say(`{"id":1,"op":"hello","protocol":1,"client":"transcript"}`)
-	hear(1)
-	say(`{"id":2,"op":"open","data":"` + filepath.ToSlash(dir) + `","config":{"batch_size":3,"shuffle":"none","ends":"exact","decode":"none","fields":["cls","seg.png"],"memory":33554432,"workers":2}}`)
-	hear(1)
-	say(`{"id":3,"op":"state","reader":1,"epoch":0,"batch":25}`)
-	hear(1)
-	say(`{"id":4,"op":"plan","reader":1,"epoch":0,"from":25,"to":27}`)
-	hear(1)
-	say(`{"id":5,"op":"start","reader":1,"epoch":0,"credit":1}`)
-	hear(5) // reply, slab, batch; the next one's slab, held
-	say(`{"op":"release","pass":2,"batches":[0]}`)
-	hear(3) // batch; slab, held
-	say(`{"id":6,"op":"read","reader":1,"samples":[2,0],"epoch":0}`)
-	hear(2) // slab, reply
-	say(`{"id":7,"op":"start","reader":9}`)
-	hear(1)
-	say(`{"id":8,"op":"table","reader":1,"where":"widht > 3"}`)
-	hear(1)
-	say(`{"id":9,"op":"table","reader":1,"split":"train","label":"3","from":77}`)
-	hear(1)
-	say(`{"id":10,"op":"stop","pass":2}`)
-	freed := words.Len()
-	hear(3) // two slabs, in any order, reply
-	tail := strings.SplitAfter(words.String()[freed:], "\n")
-	slices.Sort(tail[:2])
-	head := words.String()[:freed]
-	words.Reset()
-	words.WriteString(head + strings.Join(tail, ""))
-	say(`{"op":"release","pass":0,"batches":[0,0]}`)
-	hear(1)
-	name := filepath.Join("testdata", "session.txt")
+}
+
+func (x *transcript) say(message string) {
+	x.words.WriteString("> " + x.hide.Replace(message) + "\n")
+	x.send(message)
+}
+
+// hearInAnyOrder reads messages, of which the first some come in any order.
+func (x *transcript) hearInAnyOrder(some, n int) {
+	x.t.Helper()
+	head := x.words.String()
+	x.words.Reset()
+	x.hear(n)
+	tail := strings.SplitAfter(x.words.String(), "\n")
+	slices.Sort(tail[:some])
+	x.words.Reset()
+	x.words.WriteString(head + strings.Join(tail, ""))
+}
+
+// check compares it with what is in testdata.
+func (x *transcript) check(name string) {
+	t := x.t
+	t.Helper()
+	name = filepath.Join("testdata", name)
 	if *update {
 		if err := os.MkdirAll("testdata", 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(name, []byte(words.String()), 0o666); err != nil {
+		if err := os.WriteFile(name, []byte(x.words.String()), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -286,12 +292,43 @@ func TestTranscript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, lines := strings.Split(words.String(), "\n"), strings.Split(string(want), "\n")
+	got, lines := strings.Split(x.words.String(), "\n"), strings.Split(string(want), "\n")
 	for i := range max(len(got), len(lines)) {
 		if i >= len(got) || i >= len(lines) || got[i] != lines[i] {
 			t.Fatalf("line %d:\n%s\nwant\n%s", i+1, slices.Concat(got, []string{""})[min(i, len(got))], slices.Concat(lines, []string{""})[min(i, len(lines))])
 		}
 	}
+}
+
+// The words of a session, as another language's client has to read and write them.
+func TestTranscript(t *testing.T) {
+	dir := data(t)
+	x := transcribe(t, dir, Config{})
+	x.say(`{"id":1,"op":"hello","protocol":1,"client":"transcript"}`)
+	x.hear(1)
+	x.say(`{"id":2,"op":"open","data":"` + filepath.ToSlash(dir) + `","config":{"batch_size":3,"shuffle":"none","ends":"exact","decode":"none","fields":["cls","seg.png"],"memory":33554432,"workers":2}}`)
+	x.hear(1)
+	x.say(`{"id":3,"op":"state","reader":1,"epoch":0,"batch":25}`)
+	x.hear(1)
+	x.say(`{"id":4,"op":"plan","reader":1,"epoch":0,"from":25,"to":27}`)
+	x.hear(1)
+	x.say(`{"id":5,"op":"start","reader":1,"epoch":0,"credit":1}`)
+	x.hear(5) // reply, slab, batch; the next one's slab, held
+	x.say(`{"op":"release","pass":2,"batches":[0]}`)
+	x.hear(3) // batch; slab, held
+	x.say(`{"id":6,"op":"read","reader":1,"samples":[2,0],"epoch":0}`)
+	x.hear(2) // slab, reply
+	x.say(`{"id":7,"op":"start","reader":9}`)
+	x.hear(1)
+	x.say(`{"id":8,"op":"table","reader":1,"where":"widht > 3"}`)
+	x.hear(1)
+	x.say(`{"id":9,"op":"table","reader":1,"split":"train","label":"3","from":77}`)
+	x.hear(1)
+	x.say(`{"id":10,"op":"stop","pass":2}`)
+	x.hearInAnyOrder(2, 3) // two slabs, reply
+	x.say(`{"op":"release","pass":0,"batches":[0,0]}`)
+	x.hear(1)
+	x.check("session.txt")
 }
 
 // A client that reads nothing does not keep the server from ending.

@@ -29,13 +29,7 @@ type part struct {
 // layOut lays a batch out in memory, of which the first used bytes are the batch's own.
 // Without memory all of it is to be put somewhere.
 func layOut(b *reader.Batch, memory []byte, used int) *layout {
-	l := &layout{end: int64(used), event: batchEvent{
-		Event: "batch", Number: b.Number(), Epoch: b.Epoch(), Bucket: b.Bucket(), Len: b.Len(),
-		Tensors: []tensorInfo{}, FieldsAt: map[string]int64{}, Bad: []*Sample{},
-	}}
-	if state := b.State(); state.Version != 0 { // one of a read has none
-		l.event.State = &state
-	}
+	l := newLayout(b, used)
 	for _, t := range b.Tensors() {
 		at, there := placeIn(memory, t.Data)
 		if !there {
@@ -43,6 +37,24 @@ func layOut(b *reader.Batch, memory []byte, used int) *layout {
 		}
 		l.event.Tensors = append(l.event.Tensors, tensorInfo{Name: t.Name, DType: t.DType, Shape: t.Shape, At: &at})
 	}
+	l.addTables(b, memory)
+	return l
+}
+
+// newLayout begins one behind what is there already.
+func newLayout(b *reader.Batch, used int) *layout {
+	l := &layout{end: int64(used), event: batchEvent{
+		Event: "batch", Number: b.Number(), Epoch: b.Epoch(), Bucket: b.Bucket(), Len: b.Len(),
+		Tensors: []tensorInfo{}, FieldsAt: map[string]int64{}, Bad: []*Sample{},
+	}}
+	if state := b.State(); state.Version != 0 { // one of a read has none
+		l.event.State = &state
+	}
+	return l
+}
+
+// addTables adds all that a batch has besides its tensors.
+func (l *layout) addTables(b *reader.Batch, memory []byte) {
 	n := b.Len()
 	l.event.SamplesAt = l.add(int64Bytes(b.Samples()), tableAlign)
 	table := make([]int64, 2*n) // whose places are known before its strings are
@@ -78,7 +90,6 @@ func layOut(b *reader.Batch, memory []byte, used int) *layout {
 	for _, bad := range b.Bad() {
 		l.event.Bad = append(l.event.Bad, sampleOf(bad))
 	}
-	return l
 }
 
 // placeIn is where in memory data lies, if it does.

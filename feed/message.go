@@ -37,6 +37,8 @@ const (
 	CodeStore Code = "store"
 	// CodeMemory: the server's memory is lent out.
 	CodeMemory Code = "memory"
+	// CodeDevice: the GPU that batches are wanted on cannot be used.
+	CodeDevice Code = "device"
 	// CodeHeld: the client waits for a batch, and holds all that may be lent.
 	CodeHeld Code = "held"
 	// CodeCanceled: the server, the reader or the pass has been ended.
@@ -127,6 +129,7 @@ type request struct {
 	Data   json.RawMessage `json:"data,omitempty"`
 	Stream bool            `json:"stream,omitempty"`
 	Config json.RawMessage `json:"config,omitempty"`
+	Device string          `json:"device,omitempty"`
 
 	Reader  int64           `json:"reader,omitempty"`
 	Epoch   *int            `json:"epoch,omitempty"`
@@ -166,6 +169,7 @@ type (
 		Config  reader.Config `json:"config"`
 		Classes []string      `json:"classes"`
 		Tensors []tensorInfo  `json:"tensors"`
+		Device  string        `json:"device,omitempty"`
 	}
 	startOK struct {
 		Pass    int64 `json:"pass"`
@@ -201,7 +205,7 @@ type (
 	emptyOK struct{}
 )
 
-// tensorInfo says what a tensor is; At where in the slab or payload it begins.
+// tensorInfo says what a tensor is; At where in its slab or payload it begins.
 type tensorInfo struct {
 	Name  string       `json:"name"`
 	DType reader.DType `json:"dtype"`
@@ -212,25 +216,28 @@ type tensorInfo struct {
 // event is what the server says by itself.
 type (
 	slabEvent struct {
-		Event string `json:"event"`
-		Slab  int64  `json:"slab"`
-		Bytes int64  `json:"bytes,omitempty"`
+		Event  string `json:"event"`
+		Slab   int64  `json:"slab"`
+		Bytes  int64  `json:"bytes,omitempty"`
+		Device string `json:"device,omitempty"`
 	}
 	batchEvent struct {
-		Event     string           `json:"event,omitempty"`
-		Pass      int64            `json:"pass"`
-		Number    int64            `json:"number"`
-		Epoch     int              `json:"epoch"`
-		Bucket    int              `json:"bucket,omitempty"`
-		Len       int              `json:"len"`
-		Slab      int64            `json:"slab,omitempty"`
-		Bytes     int64            `json:"bytes"`
-		Tensors   []tensorInfo     `json:"tensors"`
-		SamplesAt int64            `json:"samples_at"`
-		KeysAt    int64            `json:"keys_at"`
-		FieldsAt  map[string]int64 `json:"fields_at"`
-		Bad       []*Sample        `json:"bad"`
-		State     *reader.State    `json:"state,omitempty"`
+		Event  string `json:"event,omitempty"`
+		Pass   int64  `json:"pass"`
+		Number int64  `json:"number"`
+		Epoch  int    `json:"epoch"`
+		Bucket int    `json:"bucket,omitempty"`
+		Len    int    `json:"len"`
+		Slab   int64  `json:"slab,omitempty"`
+		// DeviceSlab is where the tensors lie, if not in Slab.
+		DeviceSlab int64            `json:"device_slab,omitempty"`
+		Bytes      int64            `json:"bytes"`
+		Tensors    []tensorInfo     `json:"tensors"`
+		SamplesAt  int64            `json:"samples_at"`
+		KeysAt     int64            `json:"keys_at"`
+		FieldsAt   map[string]int64 `json:"fields_at"`
+		Bad        []*Sample        `json:"bad"`
+		State      *reader.State    `json:"state,omitempty"`
 	}
 	heldEvent struct {
 		Event    string `json:"event"`

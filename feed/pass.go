@@ -26,15 +26,18 @@ type pass struct {
 	held map[int64]lent
 	next int64 // the number of the next batch of reads
 	used int64
-	// released counts what was.
+	// released counts what was, coming those of held that are.
 	released int64
+	coming   int
 	ended    bool
 }
 
-// lent is a batch that the client has.
+// lent is a batch that the client has, or that is coming.
 type lent struct {
 	bytes   int64
 	release func()
+	// coming: it is on its way to a GPU, and the client has not been told of it.
+	coming bool
 }
 
 // run sends the batches, and that there are no more. It reports how long the client
@@ -42,16 +45,24 @@ type lent struct {
 func (p *pass) run() {
 	defer close(p.done)
 	end := endEvent{Event: "end", Pass: p.number}
+	send, finish := p.send, func() error { return nil }
+	if p.reader.ring != nil {
+		send, finish = p.uploads()
+	}
 	for b, err := range p.batches {
 		if err == nil {
-			err = p.send(b)
+			err = send(b)
 		}
 		if err != nil {
 			end.Error = wireError(err)
 			break
 		}
 	}
-	if p.ctx.Err() == nil {
+	stopped := p.ctx.Err() != nil
+	if err := finish(); err != nil {
+		end.Error, stopped = wireError(err), false
+	}
+	if !stopped {
 		p.session.out.put(message{text: text(end)})
 	}
 	p.session.over(p)
@@ -88,14 +99,14 @@ func (p *pass) send(b *reader.Batch) error {
 func (s *session) prepare(b *reader.Batch) (l *layout, one lent, payload func(io.Writer) error, err error) {
 	if s.inline() {
 		l = layOut(b, nil, 0)
-		return l, lent{l.end, b.Release}, l.write, nil
+		return l, lent{bytes: l.end, release: b.Release}, l.write, nil
 	}
 	memory, used := b.Slab()
 	if l = layOut(b, memory, used); l.end <= int64(len(memory)) {
 		l.fill(memory)
 		x := s.slabs.lend(memory)
 		l.event.Slab = x.number
-		return l, lent{int64(len(memory)), b.Release}, nil, nil
+		return l, lent{bytes: int64(len(memory)), release: b.Release}, nil, nil
 	}
 	// What stands in for damaged samples is larger than the room behind the batch: all
 	// goes to a slab of its own.
@@ -106,7 +117,7 @@ func (s *session) prepare(b *reader.Batch) (l *layout, one lent, payload func(io
 	l.fill(memory)
 	b.Release()
 	l.event.Slab = s.slabs.lend(memory).number
-	return l, lent{int64(len(memory)), func() { s.slabs.Free(memory) }}, nil, nil
+	return l, lent{bytes: int64(len(memory)), release: func() { s.slabs.Free(memory) }}, nil, nil
 }
 
 // wait waits until so many bytes may be lent, and tells the client when it has all that it
@@ -115,12 +126,12 @@ func (p *pass) wait(bytes int64) error {
 	told := int64(-1)
 	for {
 		p.mu.Lock()
-		room, released := len(p.held) == 0 || p.used+bytes <= p.credit, p.released
+		room, released, coming := len(p.held) == 0 || p.used+bytes <= p.credit, p.released, p.coming
 		p.mu.Unlock()
 		if room {
 			return p.ctx.Err()
 		}
-		if told != released {
+		if told != released && coming == 0 {
 			told = p.tellHeld()
 		}
 		select {
@@ -157,6 +168,7 @@ func (p *pass) release(numbers []int64) error {
 	for _, n := range numbers {
 		p.mu.Lock()
 		one, held := p.held[n]
+		held = held && !one.coming
 		if held {
 			delete(p.held, n)
 			p.used -= one.bytes
@@ -176,9 +188,9 @@ func (p *pass) release(numbers []int64) error {
 	return nil
 }
 
-// gave notes that so many bytes came back.
+// gave notes that so many bytes came back: of the server's memory, if not of a GPU's.
 func (p *pass) gave(bytes int64) {
-	if p.ended {
+	if p.ended && p.reader.ring == nil {
 		p.session.server.memory.back(p.reader.loan, bytes)
 	}
 }

@@ -189,6 +189,7 @@ type Batch struct {
 	event  batchEvent
 	memory []byte
 	slab   *clientSlab // nil: memory is the client's own
+	device *clientSlab // nil: the tensors are in memory
 	done   atomic.Bool
 	lost   runtime.Cleanup
 }
@@ -232,6 +233,10 @@ func (b *Batch) check() error {
 	if e.Len < 0 || int64(e.Len) > size {
 		return errorf(CodeProtocol, "the server sent a batch of %d samples in %d bytes", e.Len, size)
 	}
+	tables := size
+	if b.device != nil {
+		size = b.device.size
+	}
 	for _, t := range e.Tensors {
 		n := int64(t.DType.Size())
 		for _, d := range t.Shape {
@@ -247,14 +252,15 @@ func (b *Batch) check() error {
 			return err
 		}
 	}
+	size = tables
 	if err := within("samples", e.SamplesAt, 8*int64(e.Len)); err != nil {
 		return err
 	}
-	tables := []int64{e.KeysAt}
+	all := []int64{e.KeysAt}
 	for _, at := range e.FieldsAt {
-		tables = append(tables, at)
+		all = append(all, at)
 	}
-	for _, at := range tables {
+	for _, at := range all {
 		if err := within("tables", at, 16*int64(e.Len)); err != nil {
 			return err
 		}
@@ -287,7 +293,8 @@ func (b *Batch) use() {
 	}
 }
 
-// Release gives the batch's memory back. To release a batch twice, or to use it after, is
+// Release gives the batch's memory back. What lies on a GPU must not be in use by any of its
+// streams any more: wait for them first. To release a batch twice, or to use it after, is
 // a bug of the caller, and panics.
 func (b *Batch) Release() {
 	if b.done.Swap(true) {
@@ -298,14 +305,22 @@ func (b *Batch) Release() {
 }
 
 func (b *Batch) release() {
-	if b.slab != nil {
-		b.slab.drop()
-	} else {
+	b.drop()
+	if b.slab == nil {
 		b.client.keep(b.memory)
 	}
 	b.memory = nil
 	// Where the connection has ended, the server has it back.
 	_ = b.client.send(&request{Op: "release", Pass: b.event.Pass, Batches: []int64{b.event.Number}})
+}
+
+// drop lets go of its slabs.
+func (b *Batch) drop() {
+	for _, s := range []*clientSlab{b.slab, b.device} {
+		if s != nil {
+			s.drop()
+		}
+	}
 }
 
 // Epoch is the batch's epoch.
@@ -321,11 +336,15 @@ func (b *Batch) Bucket() int { b.use(); return b.event.Bucket }
 func (b *Batch) Len() int { b.use(); return b.event.Len }
 
 // Tensors are the batch's arrays, as reader.Batch.Tensors. The list is the caller's, what it
-// points at is not.
+// points at is not. Those of a batch on a GPU have no Data: see DeviceTensors.
 func (b *Batch) Tensors() []reader.Tensor {
 	b.use()
 	list := make([]reader.Tensor, len(b.event.Tensors))
 	for i, t := range b.event.Tensors {
+		if b.device != nil {
+			list[i] = reader.Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape}
+			continue
+		}
 		n := int64(t.DType.Size())
 		for _, d := range t.Shape {
 			n *= int64(d)
@@ -405,6 +424,11 @@ func (b *Batch) State() reader.State {
 // clientSlab is a slab that is mapped.
 type clientSlab struct {
 	data []byte
+	// device is the GPU on which it has size bytes, from memory on, and unmap unmaps them.
+	device Device
+	memory uint64
+	size   int64
+	unmap  func() error
 	// users are the batches in it, and the server, as long as it has not freed it.
 	users atomic.Int64
 }
@@ -412,9 +436,15 @@ type clientSlab struct {
 func (s *clientSlab) use() { s.users.Add(1) }
 
 func (s *clientSlab) drop() {
-	if s.users.Add(-1) == 0 {
-		freeShared(s.data)
+	if s.users.Add(-1) > 0 {
+		return
 	}
+	if s.unmap != nil {
+		// The GPU says no more than that its context is lost.
+		_ = s.unmap()
+		return
+	}
+	freeShared(s.data)
 }
 
 // alignedBytes allocates n bytes at a multiple of 64.

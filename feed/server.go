@@ -24,6 +24,9 @@ type Config struct {
 	Memory int64 `json:"memory,omitempty"`
 	// Token is what clients must know; empty: nothing. It does not go into JSON.
 	Token string `json:"-"`
+	// Uploader opens a GPU for a reader with this configuration: gpu.NewUploader. device
+	// is what a client calls it: a UUID, or a number. nil: there are no GPUs.
+	Uploader func(device string, c reader.Config) (Uploader, error) `json:"-"`
 }
 
 // minToken is the least length of a token.
@@ -159,6 +162,17 @@ func (s *Server) openReader(x *session, q *request) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	if q.Device != "" {
+		return s.openOn(x, q, c)
+	}
+	if !x.inline() {
+		c.Slabs = x.slabs
+	}
+	return s.openWith(x, q, c)
+}
+
+// openWith opens what a request names with a configuration that has the slabs.
+func (s *Server) openWith(x *session, q *request, c reader.Config) (*opened, error) {
 	if q.Stream {
 		return s.openStream(x, q, c)
 	}
@@ -166,13 +180,10 @@ func (s *Server) openReader(x *session, q *request) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	var slabs reader.Slabs
-	if !x.inline() {
-		slabs = x.slabs
-	}
 	if err := c.Validate(); err != nil { // which knows the rank
 		return nil, fmt.Errorf("%w: %w", reader.ErrConfig, err)
 	}
+	slabs := c.Slabs
 	b, err := s.baseOf(x.ctx, sources, c)
 	if err != nil {
 		return nil, err
@@ -194,9 +205,6 @@ func (s *Server) openStream(x *session, q *request, c reader.Config) (*opened, e
 	names, err := parseNames(q.Data)
 	if err != nil {
 		return nil, err
-	}
-	if !x.inline() {
-		c.Slabs = x.slabs
 	}
 	r, err := reader.OpenStream(x.ctx, names, c)
 	if err != nil {
@@ -227,6 +235,9 @@ func (s *Server) closeReader(o *opened) error {
 	o.mu.Unlock()
 	if o.base != nil {
 		s.leave(o.base)
+	}
+	if o.ring != nil {
+		err = errors.Join(err, o.ring.close())
 	}
 	return err
 }

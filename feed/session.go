@@ -44,6 +44,8 @@ type opened struct {
 	// base is what it shares with others; nil for a stream.
 	base *base
 	loan *loan
+	// ring is where its batches lie on a GPU; nil: they lie in the host's memory.
+	ring *ring
 
 	mu sync.Mutex
 	// reads: memory is lent for reads.
@@ -53,6 +55,9 @@ type opened struct {
 // credit is what a pass may lend, of so many bytes that the client wants; 0 is as much as
 // the pass can spare without being slower, and two batches if it can lend as many.
 func (o *opened) credit(want int64) int64 {
+	if o.ring != nil {
+		return o.ring.credit(want, o.source)
+	}
 	most := o.source.Lendable()
 	if want == 0 {
 		// A loop has the batch before still in its variables when it asks for the next one.
@@ -362,7 +367,13 @@ func (s *session) open(q *request) (any, error) {
 		ok.Samples = o.indexed.Samples()
 		ok.Classes = append(ok.Classes, o.indexed.Manifest().Classes...)
 	}
-	for _, t := range o.source.Tensors() {
+	tensors := o.source.Tensors()
+	if o.ring != nil {
+		u := o.ring.uploader
+		ok.Config, ok.Device = u.Wanted(ok.Config), u.Device()
+		tensors, _ = u.Tensors(tensors)
+	}
+	for _, t := range tensors {
 		ok.Tensors = append(ok.Tensors, tensorInfo{Name: t.Name, DType: t.DType, Shape: t.Shape})
 	}
 	return ok, nil
@@ -430,7 +441,11 @@ func (s *session) over(p *pass) {
 	p.mu.Lock()
 	p.ended = true
 	forget := len(p.held) == 0
-	s.server.memory.end(p.reader.loan, p.used)
+	used := p.used
+	if p.reader.ring != nil {
+		used = 0
+	}
+	s.server.memory.end(p.reader.loan, used)
 	p.mu.Unlock()
 	if forget {
 		s.forget(p)
@@ -520,6 +535,9 @@ func (s *session) readSamples(q *request) (any, error) {
 	o, err := s.indexed(q)
 	if err != nil {
 		return nil, err
+	}
+	if o.ring != nil {
+		return nil, errorf(CodeConfig, "read: the batches of reader %d are on a GPU; open the data without device to read single samples", o.number)
 	}
 	if err := s.lendReads(o); err != nil {
 		return nil, err

@@ -8,9 +8,13 @@ import (
 	"unsafe"
 )
 
-// slab is memory that a client shares.
+// slab is memory that a client shares: of the host, or of a GPU.
 type slab struct {
 	data []byte
+	// device is the GPU's UUID, and on it memory of size bytes.
+	device string
+	memory uint64
+	size   int64
 	// file is what the client maps, until it has been sent.
 	file *os.File
 	// sent: the client has it, by its number.
@@ -79,11 +83,23 @@ func (s *slabs) lend(b []byte) *slab {
 		panic("feed: a batch lies in no slab")
 	}
 	if !x.sent {
-		x.sent, x.number = true, s.next
-		s.next++
-		s.out.put(message{text: text(slabEvent{Event: "slab", Slab: x.number, Bytes: int64(len(x.data))}), fresh: x})
+		s.tell(x, slabEvent{Event: "slab", Bytes: int64(len(x.data))})
 	}
 	return x
+}
+
+// add tells the client of memory on a GPU.
+func (s *slabs) add(x *slab) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tell(x, slabEvent{Event: "slab", Bytes: x.size, Device: x.device})
+}
+
+// tell sends a slab, and numbers it. (s.mu)
+func (s *slabs) tell(x *slab, e slabEvent) {
+	x.sent, x.number, e.Slab = true, s.next, s.next
+	s.next++
+	s.out.put(message{text: text(e), fresh: x})
 }
 
 // Starved tells the client.

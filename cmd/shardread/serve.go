@@ -74,7 +74,7 @@ func (o *serveOptions) addFlags(f *pflag.FlagSet) {
 }
 
 func runServe(ctx context.Context, o *serveOptions, f *pflag.FlagSet, s streams) error {
-	c := feed.Config{Name: "shardread " + version}
+	c := feed.Config{Name: "shardread " + version, Uploader: uploader}
 	if err := o.check(f, &c); err != nil {
 		return usage(err)
 	}

@@ -1,0 +1,16 @@
+package main
+
+import (
+	"shardify/feed"
+	"shardify/gpu"
+	"shardify/reader"
+)
+
+// uploader is feed.Config.Uploader: GPUs of this machine.
+func uploader(device string, c reader.Config) (feed.Uploader, error) {
+	u, err := gpu.NewUploader(device, c)
+	if err != nil {
+		return nil, err
+	}
+	return u, nil
+}

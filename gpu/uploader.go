@@ -1,0 +1,332 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"shardify/gpu/internal/cuda"
+	"shardify/imaging/tensor"
+	"shardify/imaging/transform"
+	"shardify/reader"
+)
+
+// OpenNamed opens a GPU by its UUID, as nvidia-smi shows it ("GPU-6fd6…"), which is the same
+// in every process, or by its number as Open does.
+func OpenNamed(name string) (*Device, error) {
+	d, err := cuda.Default()
+	if err != nil {
+		return nil, err
+	}
+	return openNamed(d, name)
+}
+
+func openNamed(d *cuda.Driver, name string) (*Device, error) {
+	if n, err := strconv.Atoi(name); err == nil {
+		return open(d, n)
+	}
+	if !strings.HasPrefix(name, "GPU-") {
+		return nil, fmt.Errorf("%w: %q is no GPU: want a UUID as nvidia-smi -L shows it, or a number", ErrUnavailable, name)
+	}
+	v, err := d.DeviceOf(name)
+	if err != nil {
+		return nil, err
+	}
+	return open(d, v.Ordinal)
+}
+
+// UUID is the GPU's, as nvidia-smi shows it.
+func (d *Device) UUID() string { return d.context.Device().UUID }
+
+// Map maps memory of this GPU that another process has shared (Uploader.Share), of size
+// bytes, by its file, which may be closed afterwards. at is a Pointer. unmap must be called
+// once, when nothing in any stream of this process uses it any more. What is mapped is there
+// also when the other process has ended.
+func (d *Device) Map(f *os.File, size int64) (at uint64, unmap func() error, err error) {
+	m, err := d.context.Map(f, size)
+	if err != nil {
+		return 0, nil, err
+	}
+	return uint64(m.At()), m.Free, nil
+}
+
+// Uploader brings the batches of one reader to memory on a GPU that another process maps:
+// package feed serves clients with it (docs/feed.md). It is safe for concurrent use.
+//
+// What a reader would do to images at the very end, and a GPU can do as well, is done there:
+// where the configuration asks for floats, the reader makes bytes, channels last, and
+// Device.Normalize the rest, with the same numbers. So only bytes cross the bus.
+type Uploader struct {
+	device *Device
+	pinned *Pinned
+	wanted reader.Config
+	work   *work // nil: batches are copied as they are
+	stream Stream
+
+	mu      sync.Mutex
+	shared  map[uint64]*cuda.Shared
+	events  []cuda.Event // that nobody uses now
+	staging Tensor       // where what is worked at lies, in the stream's order
+}
+
+// work is what is done on the GPU with each batch, one tensor after the other.
+type work struct {
+	// config is what the reader is to make instead of what was wanted.
+	config reader.Config
+	// makes says what becomes of a tensor of the reader's; ok is false of one that is copied
+	// as it is. Nothing is allocated: Data is 0.
+	makes func(host reader.Tensor) (made Tensor, ok bool)
+	// do puts the work into a stream, from a tensor that has been copied to its result.
+	do func(d *Device, made, copied Tensor, s Stream) error
+}
+
+// NewUploader opens a GPU by its name, as OpenNamed does, for the batches of a reader with
+// this configuration. The error is ErrUnavailable where there is no such GPU, or it cannot
+// share memory. Close it at the end.
+func NewUploader(name string, c reader.Config) (*Uploader, error) {
+	d, err := OpenNamed(name)
+	if err != nil {
+		return nil, err
+	}
+	return newUploader(d, c)
+}
+
+// newUploader takes the device over, also where it fails.
+func newUploader(d *Device, c reader.Config) (*Uploader, error) {
+	u := &Uploader{device: d, wanted: c, work: workFor(d, c), pinned: d.Pinned(PinnedConfig{}), shared: map[uint64]*cuda.Shared{}}
+	err := d.context.Sharing()
+	if err == nil {
+		u.stream, err = d.NewStream()
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return u, nil
+}
+
+// workFor is what of a configuration is done on the GPU.
+func workFor(d *Device, c reader.Config) *work {
+	switch v := d.context.Device(); {
+	case c.DType != reader.DTypeFloat32 && c.DType != reader.DTypeFloat16 && c.DType != reader.DTypeBFloat16,
+		c.Decode != "" && c.Decode != reader.DecodeImage,
+		c.Collate != "" && c.Collate != reader.CollateStack,
+		c.MixUp != nil, c.CutMix != nil,
+		slices.ContainsFunc(c.Tensors, func(s reader.TensorSpec) bool { return s.Kind == reader.KindImage }),
+		v.Major < minMajor, v.Major == minMajor && v.Minor < minMinor:
+		return nil
+	}
+	config := NormalizeConfig{Layout: c.Layout}
+	w := &work{config: c}
+	if n := len(c.Transform); n > 0 {
+		if t, ok := c.Transform[n-1].(transform.Normalize); ok {
+			config.Normalize, w.config.Transform = tensor.Normalize(t), c.Transform[:n-1:n-1]
+			if n == 1 { // which has no size; the reader says so
+				return nil
+			}
+		}
+	}
+	if config.Validate() != nil {
+		return nil
+	}
+	w.config.DType, w.config.Layout = reader.DTypeUint8, reader.LayoutNHWC
+	w.makes = func(host reader.Tensor) (Tensor, bool) {
+		if host.Name != "image" || host.DType != reader.DTypeUint8 || len(host.Shape) != 4 {
+			return Tensor{}, false
+		}
+		n, height, width := host.Shape[0], host.Shape[1], host.Shape[2]
+		made := Tensor{Name: host.Name, DType: c.DType, Shape: []int{n, 3, height, width}}
+		if c.Layout == reader.LayoutNHWC {
+			made.Shape = []int{n, height, width, 3}
+		}
+		made.Bytes = int64(len(host.Data)) * int64(c.DType.Size())
+		return made, true
+	}
+	w.do = func(d *Device, made, copied Tensor, s Stream) error { return d.Normalize(made, copied, config, s) }
+	return w
+}
+
+// Device is the UUID of the GPU.
+func (u *Uploader) Device() string { return u.device.UUID() }
+
+// Config is what the reader is to be opened with, with Slabs, which are pinned: what was
+// wanted, less what is done on the GPU.
+func (u *Uploader) Config() reader.Config {
+	c := u.wanted
+	if u.work != nil {
+		c = u.work.config
+	}
+	c.Slabs = u.pinned
+	return c
+}
+
+// Wanted is the configuration that was wanted, with all that a reader with that of Config
+// has filled in.
+func (u *Uploader) Wanted(of reader.Config) reader.Config {
+	if u.work != nil {
+		of.DType, of.Layout = u.wanted.DType, u.wanted.Layout
+		if u.wanted.Transform != nil {
+			of.Transform = u.wanted.Transform
+		}
+	}
+	return of
+}
+
+// Tensors says what is made of the tensors of one of the reader's batches, in their order,
+// and how many bytes each takes. (Without Data they are those of Reader.Tensors, and the
+// bytes not known.)
+func (u *Uploader) Tensors(host []reader.Tensor) (made []reader.Tensor, bytes []int64) {
+	for _, t := range host {
+		x := u.makes(t)
+		made, bytes = append(made, reader.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape}), append(bytes, x.Bytes)
+	}
+	return made, bytes
+}
+
+func (u *Uploader) makes(t reader.Tensor) Tensor {
+	if u.work != nil {
+		if made, ok := u.work.makes(t); ok {
+			return made
+		}
+	}
+	return Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Bytes: int64(len(t.Data))}
+}
+
+// Share takes n bytes of the GPU's memory, or some more, that another process maps by a
+// file, which is the caller's to close. The memory is the caller's until Unshare; at is a
+// Pointer.
+func (u *Uploader) Share(n int64) (at uint64, size int64, f *os.File, err error) {
+	m, f, err := u.device.context.Share(n)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.shared[uint64(m.At())] = m
+	return uint64(m.At()), m.Size(), f, nil
+}
+
+// Unshare gives memory of Share back. All uploads to it must have ended. It is there until
+// the other process has unmapped it, too.
+func (u *Uploader) Unshare(at uint64) error {
+	u.mu.Lock()
+	m := u.shared[at]
+	delete(u.shared, at)
+	u.mu.Unlock()
+	if m == nil {
+		return fmt.Errorf("gpu: memory at %#x was not shared", at)
+	}
+	return m.Free()
+}
+
+// Upload begins to bring the tensors of a batch to the GPU, each to its place, in memory of
+// Share, at a multiple of 256. wait, which must be called once, returns when they are there,
+// asleep until then, and says whether the host's memory is no longer read: on an error that
+// may not be known. If Upload returns an error, over says the same, and there is no wait.
+func (u *Uploader) Upload(host []reader.Tensor, at []uint64) (wait func() (over bool, err error), over bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	event, err := u.event()
+	if err == nil {
+		if err = u.upload(host, at); err == nil {
+			err = u.device.context.Record(event, u.stream)
+		}
+		if err != nil {
+			u.events = append(u.events, event)
+		}
+	}
+	if err != nil {
+		return nil, ended(u.device.Synchronize(u.stream)), err
+	}
+	return func() (bool, error) {
+		err := u.device.context.SynchronizeEvent(event)
+		over := ended(err)
+		if !over {
+			over = ended(u.device.Synchronize(u.stream))
+		}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.events = append(u.events, event)
+		return over, err
+	}, false, nil
+}
+
+// ended says, by what a wait has returned, that what was waited for has ended: also where the
+// context is lost, in which nothing runs any more.
+func ended(err error) bool { return err == nil || errors.Is(err, ErrContextLost) }
+
+// event is one that nobody uses. (u.mu)
+func (u *Uploader) event() (cuda.Event, error) {
+	if n := len(u.events); n > 0 {
+		e := u.events[n-1]
+		u.events = u.events[:n-1]
+		return e, nil
+	}
+	return u.device.context.NewEvent(false)
+}
+
+// upload puts a batch's copies, and the work on them, into the stream. (u.mu)
+func (u *Uploader) upload(host []reader.Tensor, at []uint64) error {
+	for i, t := range host {
+		to := Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Data: Pointer(at[i]), Bytes: int64(len(t.Data))}
+		var made Tensor
+		worked := false
+		if u.work != nil {
+			made, worked = u.work.makes(t)
+		}
+		if worked && made.Bytes > 0 {
+			made.Data = to.Data
+			if err := u.stage(to.Bytes); err != nil {
+				return err
+			}
+			to.Data = u.staging.Data
+		}
+		if err := u.device.Upload(to.Data, t.Data, u.stream); err != nil {
+			return fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		if worked && made.Bytes > 0 {
+			if err := u.work.do(u.device, made, to, u.stream); err != nil {
+				return fmt.Errorf("tensor %q: %w", t.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// stage makes sure that so many bytes can be worked at. (u.mu)
+func (u *Uploader) stage(n int64) error {
+	if n <= u.staging.Bytes {
+		return nil
+	}
+	if u.staging.Bytes > 0 {
+		if err := errors.Join(u.device.Synchronize(u.stream), u.device.Free(u.staging)); err != nil {
+			return err
+		}
+		u.staging = Tensor{}
+	}
+	var err error
+	u.staging, err = u.device.Alloc("staging", reader.DTypeUint8, int(n))
+	return err
+}
+
+// Close frees all that the uploader has, and lets the GPU go. The reader must be closed
+// before, its batches released, and each wait of an Upload have returned.
+func (u *Uploader) Close() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	faults := []error{u.device.Synchronize(u.stream)}
+	for _, m := range u.shared {
+		faults = append(faults, m.Free())
+	}
+	for _, e := range u.events {
+		faults = append(faults, u.device.context.DestroyEvent(e))
+	}
+	if u.staging.Bytes > 0 {
+		faults = append(faults, u.device.Free(u.staging))
+	}
+	u.shared, u.events, u.staging = nil, nil, Tensor{}
+	return errors.Join(append(faults, u.device.DestroyStream(u.stream), u.pinned.Close(), u.device.Close())...)
+}
