@@ -152,11 +152,19 @@ kernels: ## compile the GPU's kernels: gpu/kernels/kernels.ptx
 
 .PHONY: test-gpu
 test-gpu: ## the tests of gpu on this machine's NVIDIA card, which must be there
-	SHARDIFY_GPU=require $(GO) test -count=1 -v -timeout 10m ./gpu
+	@GO='$(GO)' sh tools/gpu.sh test
 
 .PHONY: bench-gpu
-bench-gpu: ## uploads and kernels on this machine's NVIDIA card, beside the bare copies
-	SHARDIFY_GPU=require $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime '$(BENCHTIME)' -timeout 30m ./gpu
+bench-gpu: ## the floors of docs/gpu.md on this machine's NVIDIA card, and what each kernel does
+	@GO='$(GO)' BENCH='$(BENCH)' BENCHTIME='$(BENCHTIME)' sh tools/gpu.sh bench
+
+.PHONY: gpu-kit
+gpu-kit: ## dist/gpu-kit.tgz: bin/ with the programs and gpu's tests, for a machine with a card and no Go
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) test -c -ldflags '-s -w' -o bin/gpu.test ./gpu
+	@mkdir -p dist
+	tar czf dist/gpu-kit.tgz bin/shardify bin/shardread bin/gpu.test
+	@ls -l dist/gpu-kit.tgz
 
 soak-s3: tools ## SOAK=30m of epochs from an S3 server that fails in each hundredth request
 	$(GO) test ./reader -run '^TestS3Faults$$' -count=1 -v -timeout 0 -soak $(SOAK)

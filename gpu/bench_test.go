@@ -3,9 +3,7 @@
 package gpu
 
 import (
-	"context"
 	"errors"
-	"iter"
 	"os"
 	"testing"
 
@@ -15,7 +13,7 @@ import (
 	"shardify/reader"
 )
 
-// The floors of docs/gpu.md are ratios of these, in one run of `make bench-gpu`.
+// BenchmarkFloors measures the floors of docs/gpu.md; these are of single kernels.
 
 // card is the machine's GPU; the double of the driver has no speed worth knowing.
 func card(b *testing.B) *Device {
@@ -59,68 +57,6 @@ func pinnedBatches(b *testing.B, d *Device) []pinnedBatch {
 		}
 	})
 	return all
-}
-
-// BenchmarkUploadBare copies pinned batches to the card in a loop, and waits at the end.
-func BenchmarkUploadBare(b *testing.B) {
-	d := card(b)
-	all := pinnedBatches(b, d)
-	dst, err := d.Alloc("image", reader.DTypeUint8, benchBatch, benchSide, benchSide, 3)
-	if err != nil {
-		b.Fatal(err)
-	}
-	s, err := d.NewStream()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(dst.Bytes)
-	b.ResetTimer()
-	for i := range b.N {
-		if err := d.Upload(dst.Data, all[i%len(all)].data, s); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := d.Synchronize(s); err != nil {
-		b.Fatal(err)
-	}
-	b.StopTimer()
-	if err := errors.Join(d.DestroyStream(s), d.Free(dst)); err != nil {
-		b.Error(err)
-	}
-}
-
-// BenchmarkUploadRing copies the same batches through the ring. It is to reach 0.95 of
-// BenchmarkUploadBare.
-func BenchmarkUploadRing(b *testing.B) {
-	d := card(b)
-	all := pinnedBatches(b, d)
-	s, err := d.NewStream()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(int64(len(all[0].data)))
-	b.ResetTimer()
-	source := func(context.Context) iter.Seq2[host, error] {
-		return func(yield func(host, error) bool) {
-			for i := range b.N {
-				if !yield(all[i%len(all)], nil) {
-					return
-				}
-			}
-		}
-	}
-	for x, err := range prefetch(b.Context(), d.context, &d.meter, source, func(*Batch, host, PrefetchConfig) {}, PrefetchConfig{}) {
-		if err == nil {
-			err = errors.Join(x.Wait(s), x.Release(s))
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.StopTimer()
-	if err := d.DestroyStream(s); err != nil {
-		b.Error(err)
-	}
 }
 
 // onCard puts work into a stream as often as b asks for; bytes are those that it reads and
@@ -193,7 +129,7 @@ func BenchmarkDeviceCopy(b *testing.B) {
 	})
 }
 
-// BenchmarkNormalize is to reach 0.8 of BenchmarkDeviceCopy.
+// BenchmarkNormalize counts the bytes that it reads and writes, as BenchmarkDeviceCopy does.
 func BenchmarkNormalize(b *testing.B) {
 	for _, dtype := range []reader.DType{reader.DTypeFloat32, reader.DTypeBFloat16} {
 		for _, layout := range []reader.Layout{reader.LayoutNCHW, reader.LayoutNHWC} {

@@ -10,7 +10,7 @@ func inspectHost() HostInfo {
 	h := HostInfo{Lockable: -1}
 	var s unix.Sysinfo_t
 	if unix.Sysinfo(&s) == nil {
-		h.Memory = int64(uint64(s.Totalram) * uint64(s.Unit))
+		h.Memory = int64(s.Totalram) * int64(s.Unit)
 	}
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur <= math.MaxInt64 {
