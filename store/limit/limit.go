@@ -5,10 +5,14 @@
 // # How the limit moves
 //
 // Time is divided into windows, each as long as two requests take, at least 100 ms and
-// at least as many requests as the limit allows at once. Only windows count in which
-// requests had to wait for a slot: what is not at the limit says nothing about it.
+// at least as many requests as the limit allows at once. The first one begins with the
+// first answer: before it nothing could come. Only windows count in which requests had to
+// wait for a slot: what is not at the limit says nothing about it.
 //
-//   - At first the limit doubles with each window, as long as the throughput grows by a
+//   - As long as nothing is known, requests that ask for 16 MiB together may be under way
+//     at once, however small they are: 130 of a photograph, so that a first batch of 256
+//     comes in two rounds. That many is the limit then.
+//   - Then the limit doubles with each window, as long as the throughput grows by a
 //     tenth at least. When it does not, the last doubling is taken back.
 //   - From then on one window in thirty tries a quarter more, and keeps it if the
 //     throughput grows by a twentieth.
@@ -31,7 +35,7 @@ import (
 
 // Defaults of a zero Config.
 const (
-	// DefaultStart asks for a first batch's samples in some rounds.
+	// DefaultStart are enough large requests for a line of 10 Gb/s and 50 ms.
 	DefaultStart = 32
 	// DefaultMax hides 50 ms from some 5,000 requests a second.
 	DefaultMax = 256
@@ -39,6 +43,7 @@ const (
 
 const (
 	leastWindow = 100 * time.Millisecond
+	startBytes  = 16 << 20 // that are asked for at once, as long as nothing is known
 	perRequest  = 16 << 10 // bytes that a request counts for
 	probeEvery  = 30       // windows
 )
@@ -87,11 +92,12 @@ type Limiter struct {
 	max     int
 	limit   int
 	used    int
+	asked   int64 // by those, with perRequest for each
 	waiting queue
 	cuts    int64 // halvings so far
 	turned  int64
 
-	// The window: since when, what ended in it, and for how long it was full.
+	// The window: since when (zero before the first answer), what ended in it, and for how long it was full.
 	since    time.Time
 	work     int64
 	requests int64
@@ -125,7 +131,7 @@ func New(c Config) (*Limiter, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
-	l := &Limiter{max: c.max(), since: time.Now()}
+	l := &Limiter{max: c.max()}
 	if l.limit = c.Start; l.limit == 0 {
 		l.limit = min(DefaultStart, l.max)
 	}
@@ -136,29 +142,30 @@ func New(c Config) (*Limiter, error) {
 type Slot struct {
 	began time.Time
 	cuts  int64
+	asked int64
 }
 
-// Acquire waits until the request may be sent, first come, first served, or for the end
-// of ctx, whose error it then returns.
-func (l *Limiter) Acquire(ctx context.Context) (Slot, error) {
+// Acquire waits until a request for so many bytes may be sent, first come, first served, or
+// for the end of ctx, whose error it then returns.
+func (l *Limiter) Acquire(ctx context.Context, bytes int64) (Slot, error) {
 	if err := ctx.Err(); err != nil {
 		return Slot{}, err
 	}
 	l.mu.Lock()
-	if l.used < l.limit && l.waiting.len() == 0 {
-		l.used++
-		s := Slot{time.Now(), l.cuts}
+	bytes += perRequest
+	if l.waiting.len() == 0 && l.room(bytes) {
+		s := l.take(time.Now(), bytes)
 		l.mu.Unlock()
 		return s, nil
 	}
-	w := make(chan Slot, 1)
+	w := waiter{make(chan Slot, 1), bytes}
 	if l.waiting.len() == 0 {
 		l.fullAt = time.Now()
 	}
 	l.waiting.push(w)
 	l.mu.Unlock()
 	select {
-	case s := <-w:
+	case s := <-w.slot:
 		return s, nil
 	case <-ctx.Done():
 	}
@@ -166,11 +173,29 @@ func (l *Limiter) Acquire(ctx context.Context) (Slot, error) {
 	defer l.mu.Unlock()
 	if !l.waiting.remove(w) {
 		// It has got its slot in the same moment.
-		<-w
+		s := <-w.slot
 		l.used--
+		l.asked -= s.asked
 	}
 	l.admit(time.Now())
 	return Slot{}, ctx.Err()
+}
+
+// room says that a request which asks for so much may be sent.
+func (l *Limiter) room(bytes int64) bool {
+	if l.used < l.limit {
+		return true
+	}
+	unknown := l.phase == doubling && l.before.limit == 0
+	return unknown && l.used < l.max && l.asked+bytes <= startBytes
+}
+
+// take gives a request that may be sent its slot.
+func (l *Limiter) take(now time.Time, bytes int64) Slot {
+	l.used++
+	l.limit = max(l.limit, l.used)
+	l.asked += bytes
+	return Slot{now, l.cuts, bytes}
 }
 
 // Release ends a request that has brought so many bytes. throttled says that the server
@@ -179,7 +204,11 @@ func (l *Limiter) Release(s Slot, bytes int64, throttled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
+	if l.since.IsZero() {
+		l.begin(now)
+	}
 	l.used--
+	l.asked -= s.asked
 	l.requests++
 	l.latency += now.Sub(s.began)
 	if throttled {
@@ -203,9 +232,9 @@ func (l *Limiter) Stats() Stats {
 
 // admit gives free slots to those who wait.
 func (l *Limiter) admit(now time.Time) {
-	for l.used < l.limit && l.waiting.len() > 0 {
-		l.used++
-		l.waiting.pop() <- Slot{now, l.cuts}
+	for l.waiting.len() > 0 && l.room(l.waiting.first().asks) {
+		w := l.waiting.pop()
+		w.slot <- l.take(now, w.asks)
 	}
 	if l.waiting.len() == 0 && !l.fullAt.IsZero() {
 		l.full += now.Sub(l.fullAt)
@@ -281,15 +310,23 @@ func (l *Limiter) raise(from level, to int) {
 	l.before, l.limit = from, to
 }
 
+// waiter is one who waits for a slot.
+type waiter struct {
+	slot chan Slot
+	asks int64
+}
+
 // queue is those who wait, in their order.
 type queue struct {
-	waiters []chan Slot
+	waiters []waiter
 	head    int
 }
 
 func (q *queue) len() int { return len(q.waiters) - q.head }
 
-func (q *queue) push(w chan Slot) {
+func (q *queue) first() waiter { return q.waiters[q.head] }
+
+func (q *queue) push(w waiter) {
 	if q.head > 64 && q.head > len(q.waiters)/2 {
 		n := copy(q.waiters, q.waiters[q.head:])
 		clear(q.waiters[n:])
@@ -298,18 +335,18 @@ func (q *queue) push(w chan Slot) {
 	q.waiters = append(q.waiters, w)
 }
 
-func (q *queue) pop() chan Slot {
+func (q *queue) pop() waiter {
 	w := q.waiters[q.head]
-	q.waiters[q.head] = nil
+	q.waiters[q.head] = waiter{}
 	q.head++
 	return w
 }
 
-func (q *queue) remove(w chan Slot) bool {
+func (q *queue) remove(w waiter) bool {
 	for i := q.head; i < len(q.waiters); i++ {
 		if q.waiters[i] == w {
 			copy(q.waiters[i:], q.waiters[i+1:])
-			q.waiters[len(q.waiters)-1] = nil
+			q.waiters[len(q.waiters)-1] = waiter{}
 			q.waiters = q.waiters[:len(q.waiters)-1]
 			return true
 		}

@@ -60,7 +60,7 @@ func load(t *testing.T, l *Limiter, s *server, clients int, size int64, lasts ti
 	for range clients {
 		wg.Go(func() {
 			for time.Since(begin) < lasts {
-				slot, err := l.Acquire(t.Context())
+				slot, err := l.Acquire(t.Context(), size)
 				if err != nil {
 					t.Error(err)
 					return
@@ -163,7 +163,7 @@ func TestHalvedOnce(t *testing.T) {
 	l := newLimiter(t, Config{Start: 32})
 	var slots []Slot
 	for range 32 {
-		s, err := l.Acquire(t.Context())
+		s, err := l.Acquire(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestHalvedOnce(t *testing.T) {
 			t.Fatalf("after %d: %+v", i+1, got)
 		}
 	}
-	s, err := l.Acquire(t.Context())
+	s, err := l.Acquire(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestHalvedOnce(t *testing.T) {
 func TestAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, Config{Start: 1, Max: 1})
-		held, err := l.Acquire(t.Context())
+		held, err := l.Acquire(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestAcquire(t *testing.T) {
 				if i%2 == 1 {
 					mine = ctx
 				}
-				s, err := l.Acquire(mine)
+				s, err := l.Acquire(mine, 0)
 				if i%2 == 1 {
 					if !errors.Is(err, context.Canceled) {
 						t.Errorf("%d: %v", i, err)
@@ -233,7 +233,7 @@ func TestAcquire(t *testing.T) {
 		if got := l.Stats(); got.Waiting != 0 || got.Used != 0 || len(order) != 100 {
 			t.Errorf("%+v, %d had a slot", got, len(order))
 		}
-		if _, err := l.Acquire(ctx); !errors.Is(err, context.Canceled) {
+		if _, err := l.Acquire(ctx, 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("with a context that is over: %v", err)
 		}
 	})
@@ -251,7 +251,7 @@ func TestBound(t *testing.T) {
 				if rand.IntN(3) == 0 {
 					go cancel()
 				}
-				s, err := l.Acquire(ctx)
+				s, err := l.Acquire(ctx, 0)
 				cancel()
 				if err != nil {
 					continue
@@ -278,5 +278,59 @@ func TestConfig(t *testing.T) {
 	}
 	if got := newLimiter(t, Config{Max: 5}).Stats().Limit; got != 5 {
 		t.Errorf("the limit begins at %d", got)
+	}
+}
+
+// At first small requests go at once as far as 16 MiB reach, and large ones as far as the
+// limit does; and what has gone out so is the limit from then on.
+func TestFirstRequests(t *testing.T) {
+	for _, c := range []struct {
+		size    int64
+		want    int
+		because string
+	}{
+		{4 << 20, DefaultStart, "large ones could fill a slow line for longer than an attempt may take"},
+		{110_000, startBytes / (110_000 + perRequest), "16 MiB are so many photographs"},
+		{0, DefaultMax, "more are never under way"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, Config{})
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for range 400 {
+				wg.Go(func() {
+					if s, err := l.Acquire(ctx, c.size); err == nil {
+						<-ctx.Done()
+						l.Release(s, c.size, false)
+					}
+				})
+			}
+			synctest.Wait()
+			if got := l.Stats(); got.Used != c.want || got.Limit != c.want || got.Waiting != 400-c.want {
+				t.Errorf("of 400 requests for %d bytes: %+v, want %d under way: %s", c.size, got, c.want, c.because)
+			}
+			cancel()
+			wg.Wait()
+			if got := l.Stats(); got.Used != 0 || got.Waiting != 0 || l.asked != 0 {
+				t.Errorf("in the end: %+v, %d bytes", got, l.asked)
+			}
+		})
+	}
+	// A server that has turned a request away gets no such flood again.
+	l := newLimiter(t, Config{})
+	s, err := l.Acquire(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Release(s, 0, true)
+	for range DefaultStart / 2 {
+		if _, err := l.Acquire(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := l.Acquire(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("one more than half as many: %v", err)
 	}
 }

@@ -363,13 +363,13 @@ func (s *Store) backoff(failures int) time.Duration {
 	return rand.N(min(most, s.c.MaxBackoff) + 1)
 }
 
-// turn waits until an attempt may be made. done ends it.
-func (c *call) turn() (done func(n int, err error), err error) {
+// turn waits until an attempt that asks for so many bytes may be made. done ends it.
+func (c *call) turn(bytes int) (done func(n int, err error), err error) {
 	l := c.s.limiter
 	if l == nil {
 		return func(int, error) {}, nil
 	}
-	slot, err := l.Acquire(c.ctx)
+	slot, err := l.Acquire(c.ctx, int64(bytes))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", c.op, c.where(), err)
 	}
@@ -387,7 +387,7 @@ func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFun
 // Open opens an object for reading.
 func (s *Store) Open(ctx context.Context, name string) (store.Object, error) {
 	for c := s.call(ctx, "open", name); ; {
-		done, err := c.turn()
+		done, err := c.turn(0)
 		if err != nil {
 			return nil, err
 		}
@@ -460,7 +460,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	info := o.Info()
 	done := 0
 	for c := o.s.call(ctx, "read", info.Name); ; {
-		end, err := c.turn()
+		end, err := c.turn(len(p) - done)
 		if err != nil {
 			return done, err
 		}
@@ -570,7 +570,7 @@ func (s *Store) buffer(n int) *[]byte {
 // Stat describes an object.
 func (s *Store) Stat(ctx context.Context, name string) (store.Info, error) {
 	for c := s.call(ctx, "stat", name); ; {
-		done, err := c.turn()
+		done, err := c.turn(0)
 		if err != nil {
 			return store.Info{}, err
 		}
