@@ -156,16 +156,19 @@ func (d *Dataset) URL() string { return d.store.URL() }
 //
 // Errors name the file and wrap ErrMismatch (of another size), shard.ErrChecksum,
 // index.ErrInvalid, or what the store says.
+//
+// It is ReadIndex and DecodeIndex, for who reads more of them at once than should be in
+// memory as rows, which take some ten times as much.
 func (d *Dataset) Rows(ctx context.Context, sh *index.Shard) ([]index.Row, error) {
-	data, err := d.readIndex(ctx, sh)
+	data, err := d.ReadIndex(ctx, sh)
 	if err != nil {
 		return nil, err
 	}
-	return d.decodeRows(sh, data)
+	return d.DecodeIndex(sh, data)
 }
 
-// readIndex reads the bytes of an index and checks them against the manifest.
-func (d *Dataset) readIndex(ctx context.Context, sh *index.Shard) ([]byte, error) {
+// ReadIndex reads the bytes of a shard's index and checks them against the manifest.
+func (d *Dataset) ReadIndex(ctx context.Context, sh *index.Shard) ([]byte, error) {
 	name := d.path(sh.Index.Name)
 	o, err := d.store.Open(store.WithSize(ctx, sh.Index.Bytes), sh.Index.Name)
 	if err != nil {
@@ -185,8 +188,8 @@ func (d *Dataset) readIndex(ctx context.Context, sh *index.Shard) ([]byte, error
 	return data, nil
 }
 
-// decodeRows decodes an index and checks it against the manifest.
-func (d *Dataset) decodeRows(sh *index.Shard, data []byte) ([]index.Row, error) {
+// DecodeIndex decodes what ReadIndex has returned and checks it against the manifest.
+func (d *Dataset) DecodeIndex(sh *index.Shard, data []byte) ([]index.Row, error) {
 	name := d.path(sh.Index.Name)
 	rows, err := index.ReadRows(bytes.NewReader(data), int64(len(data)))
 	if err != nil {

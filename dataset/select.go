@@ -277,7 +277,7 @@ func (d *Dataset) Find(ctx context.Context, split, key string) ([]Selected, erro
 
 // keys reads only the keys of a shard.
 func (d *Dataset) keys(ctx context.Context, sh *index.Shard) ([]string, error) {
-	data, err := d.readIndex(ctx, sh)
+	data, err := d.ReadIndex(ctx, sh)
 	if err != nil {
 		return nil, err
 	}

@@ -358,7 +358,7 @@ func (c *shardCheck) run(ctx context.Context) {
 // index reads the rows and compares them with the manifest.
 func (c *shardCheck) index(ctx context.Context) (rows []index.Row, ok bool) {
 	d, sh := c.v.d, c.shard
-	data, err := d.readIndex(ctx, sh)
+	data, err := d.ReadIndex(ctx, sh)
 	switch {
 	case err == nil:
 	case errors.Is(err, fs.ErrNotExist):
@@ -374,7 +374,7 @@ func (c *shardCheck) index(ctx context.Context) (rows []index.Row, ok bool) {
 		c.file(KindUnreadable, sh.Index.Name, sh.Samples, "%w", err)
 		return nil, false
 	}
-	rows, err = d.decodeRows(sh, data)
+	rows, err = d.DecodeIndex(sh, data)
 	if err != nil {
 		c.file(KindIndex, sh.Index.Name, sh.Samples, "%w", err)
 		return nil, false

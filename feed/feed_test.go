@@ -243,7 +243,7 @@ func TestBatches(t *testing.T) {
 				if want, err := local.State(1, 1); err != nil || !reflect.DeepEqual(state, want) {
 					t.Errorf("state: %+v, %v, want %+v", state, err, want)
 				}
-				same(t, all(t, r.Resume(t.Context(), state)), all(t, local.Resume(t.Context(), state)))
+				same(t, all(t, r.Resume(t.Context(), state)), all(t, local.Epochs(t.Context(), state, state.Epoch+1)))
 				if err := r.Close(); err != nil {
 					t.Error(err)
 				}

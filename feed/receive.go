@@ -110,7 +110,7 @@ func (r *Reader) Epoch(ctx context.Context, epoch int) iter.Seq2[*Batch, error] 
 	return r.begin(ctx, request{Epoch: &epoch})
 }
 
-// Resume goes on from a state, as reader.Reader.Resume does.
+// Resume reads what is left of a state's epoch: the batches from state.Batch on.
 func (r *Reader) Resume(ctx context.Context, s reader.State) iter.Seq2[*Batch, error] {
 	return r.begin(ctx, request{State: text(s)})
 }

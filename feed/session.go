@@ -25,7 +25,7 @@ type source interface {
 	Epoch(ctx context.Context, epoch int) iter.Seq2[*reader.Batch, error]
 	State(epoch int, batch int64) (reader.State, error)
 	CheckState(s reader.State) error
-	Resume(ctx context.Context, s reader.State) iter.Seq2[*reader.Batch, error]
+	Epochs(ctx context.Context, from reader.State, end int) iter.Seq2[*reader.Batch, error]
 	Config() reader.Config
 	Tensors() []reader.Tensor
 	Stats() reader.Stats
@@ -423,7 +423,7 @@ func (s *session) start(q *request) (any, func(), error) {
 		credit: o.credit(q.Credit),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.WithValue(s.ctx, passKey{}, p))
-	p.batches = o.source.Resume(p.ctx, state)
+	p.batches = o.source.Epochs(p.ctx, state, state.Epoch+1)
 	s.mu.Lock()
 	s.numbers++
 	p.number = s.numbers

@@ -10,7 +10,7 @@
 //	device, err := gpu.Open(0)
 //	pinned := device.Pinned(gpu.PinnedConfig{})
 //	r, err := reader.Open(ctx, url, reader.Config{Slabs: pinned, …})
-//	begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Resume(ctx, state) }
+//	begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Epochs(ctx, state, epochs) }
 //	for b, err := range gpu.Prefetch(ctx, device, begin, gpu.PrefetchConfig{}) {
 //		err = b.Wait(stream)        // the stream waits for the copy; the host does not
 //		x, _ := b.Tensor("image")   // x.Data is a device pointer

@@ -79,7 +79,7 @@ type Batch struct {
 // Prefetch brings batches to a GPU ahead of their use. batches begins a pass over them, such
 // as
 //
-//	func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Resume(ctx, state) }
+//	func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Epochs(ctx, state, epochs) }
 //
 // which ends with its context. Each batch is copied on a stream of its own, beside whatever
 // else the GPU does, and comes out at once, before its copy has ended: Wait makes a stream

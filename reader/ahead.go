@@ -52,31 +52,59 @@ type lookahead struct {
 	limit int64 // of the bytes of spans
 	depth int   // samples to look ahead
 	// looked are the batches that have been looked at, from the one that is next; next
-	// is the first that has not. Of looked, batches before at, and entries of
+	// is the place of the first that has not. Of looked, batches before at, and entries of
 	// looked[at] before entry, have their spans.
 	looked    []lookedAt
 	next      int64
 	samples   int
 	at, entry int
-	shards    map[int32]*wants
-	rowBytes  int64 // that shards take
+	shards    map[shardOf]*wants
+	tables    map[int32]*table // of those shards
+	rowBytes  int64            // that both take
 	spans     []*span
-	// entries, missing and free are memory to be used again.
+	// refused is behind the last batch that could not be looked at: none is before that has
+	// had its turn.
+	refused int64
+	// entries, group, missing, loaded and free are memory to be used again.
 	entries []int64
+	group   []lookedAt
 	missing []int32
+	loaded  map[int32]*rows
 	free    [][]spot
 	recipe  transform.Recipe
 }
 
 // lookedAt is a batch that has been looked at, and where its samples lie.
 type lookedAt struct {
-	number int64
-	places []spot
+	at    int64 // its place
+	epoch int
+	// plan is that of its bucket, while it is looked at, and of its number there.
+	plan  *Plan
+	of    int64
+	spots []spot
 }
 
-type spot struct{ shard, row int32 }
+// spot is where a copy of a sample lies.
+type spot struct {
+	shard, row int32
+	copies     int64
+}
 
-// wants is what batches that were looked at need of a shard.
+// shardOf is a shard in an epoch. What two epochs need of a shard is read for each of them,
+// when it needs it: they need it in other orders, and what both need would be kept for as
+// long as the later one needs it.
+type shardOf struct {
+	epoch int
+	shard int32
+}
+
+// table is the index of a shard, and how many wants use it.
+type table struct {
+	*rows
+	users int
+}
+
+// wants is what the batches of an epoch that were looked at need of a shard.
 type wants struct {
 	rows *rows
 	uses []int32 // of each row
@@ -88,8 +116,8 @@ type wants struct {
 	all   int // the sum of uses
 }
 
-// bytes is the memory that wants take.
-func (w *wants) bytes() int64 { return w.rows.bytes() + wantBytes*int64(len(w.uses)) }
+// bytes is the memory that wants take, beside the index.
+func (w *wants) bytes() int64 { return wantBytes * int64(len(w.uses)) }
 
 const wantBytes = 17 // for each row
 
@@ -100,6 +128,7 @@ func (w *wants) open(row int32) bool {
 
 // span is neighbouring samples of a shard that are read together.
 type span struct {
+	epoch  int
 	read   read
 	points read // of their seek points, in the same block; its size may be 0
 	lease  lease
@@ -215,26 +244,54 @@ func newLookahead(p *pass) *lookahead {
 	}
 	return &lookahead{
 		pass: p, gap: r.ahead.gap, limit: r.ahead.bytes, depth: r.ahead.samples, next: p.from,
-		shards: map[int32]*wants{},
+		shards: map[shardOf]*wants{}, tables: map[int32]*table{}, loaded: map[int32]*rows{},
 	}
 }
 
 // rows are those of a shard that has been looked at; nil of others.
 func (a *lookahead) rows(shard int32) *rows {
 	if a != nil {
-		if w := a.shards[shard]; w != nil {
-			return w.rows
+		if t := a.tables[shard]; t != nil {
+			return t.rows
 		}
 	}
 	return nil
 }
 
-// spanOf is the span that has a piece; nil if there is none, or it could not be read.
-func (a *lookahead) spanOf(q *piece) *span {
+// want begins with what an epoch needs of a shard, of which r is the index.
+func (a *lookahead) want(of shardOf, r *rows) *wants {
+	t := a.tables[of.shard]
+	if t == nil {
+		t = &table{rows: r}
+		a.tables[of.shard] = t
+		a.rowBytes += r.bytes()
+	}
+	t.users++
+	n := len(t.labels)
+	w := &wants{rows: t.rows, uses: make([]int32, n), turn: make([]int32, n), span: make([]*span, n)}
+	a.shards[of] = w
+	a.rowBytes += w.bytes()
+	return w
+}
+
+// drop ends with a shard of which nothing is needed any more in an epoch.
+func (a *lookahead) drop(of shardOf) {
+	a.rowBytes -= a.shards[of].bytes()
+	delete(a.shards, of)
+	t := a.tables[of.shard]
+	if t.users--; t.users == 0 {
+		a.rowBytes -= t.bytes()
+		delete(a.tables, of.shard)
+	}
+}
+
+// spanOf is the span that has a piece of a job; nil if there is none, or it could not be
+// read.
+func (a *lookahead) spanOf(j *job, q *piece) *span {
 	if a == nil {
 		return nil
 	}
-	w := a.shards[q.shard]
+	w := a.shards[shardOf{j.plan.epoch, q.shard}]
 	if w == nil || w.span[q.row] == nil {
 		return nil
 	}
@@ -309,39 +366,34 @@ func (p *pass) readSpan(s *span) error {
 	return nil
 }
 
-// passed says that a batch has all its reads.
-func (a *lookahead) passed(number int64) {
+// passed says that the batch at a place has all its reads.
+func (a *lookahead) passed(place int64) {
 	if a == nil {
 		return
 	}
-	a.next = max(a.next, number+1)
-	if len(a.looked) == 0 || a.looked[0].number != number {
+	a.next = max(a.next, place+1)
+	if len(a.looked) == 0 || a.looked[0].at != place {
 		return
 	}
-	places := a.looked[0].places
+	b := a.looked[0]
 	a.looked = slices.Delete(a.looked, 0, 1)
 	if a.at > 0 {
 		a.at--
 	} else {
 		a.entry = 0
 	}
-	a.samples -= len(places)
-	a.unwant(places)
-	a.free = append(a.free, places[:0])
-}
-
-// unwant takes back one use of samples.
-func (a *lookahead) unwant(places []spot) {
-	for _, p := range places {
-		w := a.shards[p.shard]
+	a.samples -= len(b.spots)
+	for _, p := range b.spots {
+		of := shardOf{b.epoch, p.shard}
+		w := a.shards[of]
 		if w.uses[p.row]--; w.uses[p.row] == 0 {
 			a.forget(w, p.row)
 		}
 		if w.all--; w.all == 0 {
-			delete(a.shards, p.shard)
-			a.rowBytes -= w.bytes()
+			a.drop(of)
 		}
 	}
+	a.free = append(a.free, b.spots[:0])
 }
 
 // forget takes a row out of its span, and ends the span with its last row.
@@ -364,7 +416,7 @@ func (a *lookahead) giveUp() bool {
 		return false
 	}
 	s := a.spans[len(a.spans)-1]
-	w := a.shards[s.read.shard]
+	w := a.shards[shardOf{s.epoch, s.read.shard}]
 	for _, row := range s.rows {
 		if w.span[row] == s {
 			a.forget(w, row)
@@ -379,66 +431,89 @@ func (a *lookahead) fill() {
 	if a == nil {
 		return
 	}
-	for a.samples < a.depth && a.next < a.plan.Batches() && a.rowBytes <= a.reader.ahead.rows {
-		if !a.look(a.next) {
+	for a.next >= a.refused && a.samples < a.depth && a.next < a.until && a.rowBytes <= a.reader.ahead.rows {
+		if to := a.look(); a.next < to {
 			// An index that cannot be read is an error when its batch has its turn.
-			a.depth = 0
-			break
+			a.refused = to
 		}
-		a.next++
 	}
 	for ; a.at < len(a.looked); a.at, a.entry = a.at+1, 0 {
-		for b := &a.looked[a.at]; a.entry < len(b.places); a.entry++ {
-			p := b.places[a.entry]
-			if w := a.shards[p.shard]; w.open(p.row) && !a.send(w, p) {
+		for b := &a.looked[a.at]; a.entry < len(b.spots); a.entry++ {
+			p := b.spots[a.entry]
+			if w := a.shards[shardOf{b.epoch, p.shard}]; w.open(p.row) && !a.send(w, b.epoch, p) {
 				return
 			}
 		}
 	}
 }
 
-// look notes what a batch needs.
-func (a *lookahead) look(number int64) bool {
-	var places []spot
-	if n := len(a.free); n > 0 {
-		places, a.free = a.free[n-1], a.free[:n-1]
+// look notes what the next batches need: one, or as many as lack indexes that can be read
+// at once. It returns the place behind them, which a.next is not where that failed.
+func (a *lookahead) look() (to int64) {
+	a.group, a.missing = a.group[:0], a.missing[:0]
+	samples := a.samples
+	for to = a.next; to < a.until; {
+		b, err := a.locate(to)
+		if to++; err != nil {
+			return to
+		}
+		a.group = append(a.group, b)
+		samples += len(b.spots)
+		if n := len(a.missing); n == 0 || n >= a.reader.indexLoads || samples >= a.depth {
+			break
+		}
 	}
-	plan, of := a.plan.of(number)
-	a.entries = plan.batch(a.entries[:0], of, a.reader.config.Rank)
-	a.missing = a.missing[:0]
+	clear(a.loaded)
+	if err := a.loadRows(a.ctx, a.missing, func(shard int32, r *rows) { a.loaded[shard] = r }); err != nil {
+		return to
+	}
+	for _, b := range a.group {
+		a.note(b)
+	}
+	clear(a.group) // of plans
+	a.next = to
+	return to
+}
+
+// locate finds where the samples of the batch at a place lie, and of which shards the index
+// is missing for that.
+func (a *lookahead) locate(place int64) (b lookedAt, err error) {
+	plan, number, err := a.planAt(place)
+	if err != nil {
+		return b, err
+	}
+	b = lookedAt{at: place, epoch: plan.epoch}
+	if n := len(a.free); n > 0 {
+		b.spots, a.free = a.free[n-1], a.free[:n-1]
+	}
+	b.plan, b.of = plan.of(number)
+	a.entries = b.plan.batch(a.entries[:0], b.of, a.reader.config.Rank)
 	for _, e := range a.entries {
-		n, _ := plan.number(e)
-		shard, row := a.plan.Locate(n)
-		places = append(places, spot{int32(shard), int32(row)})
-		if a.shards[int32(shard)] == nil && !slices.Contains(a.missing, int32(shard)) {
+		n, copies := b.plan.number(e)
+		shard, row := b.plan.Locate(n)
+		b.spots = append(b.spots, spot{int32(shard), int32(row), copies})
+		if a.tables[int32(shard)] == nil && !slices.Contains(a.missing, int32(shard)) {
 			a.missing = append(a.missing, int32(shard))
 		}
 	}
-	err := a.loadRows(a.ctx, a.missing, func(shard int32, r *rows) {
-		n := len(r.labels)
-		w := &wants{rows: r, uses: make([]int32, n), turn: make([]int32, n), span: make([]*span, n)}
-		a.shards[shard] = w
-		a.rowBytes += w.bytes()
-	})
-	if err != nil {
-		for _, shard := range a.missing {
-			if w := a.shards[shard]; w != nil {
-				delete(a.shards, shard)
-				a.rowBytes -= w.bytes()
-			}
+	return b, nil
+}
+
+// note counts what a batch needs, of shards whose indexes are there.
+func (a *lookahead) note(b lookedAt) {
+	canvas := a.reader.canvas(b.plan)
+	for i, p := range b.spots {
+		w := a.shards[shardOf{b.epoch, p.shard}]
+		if w == nil {
+			w = a.want(shardOf{b.epoch, p.shard}, a.loaded[p.shard])
 		}
-		return false
-	}
-	canvas := a.reader.canvas(plan)
-	for i, p := range places {
-		w := a.shards[p.shard]
 		if w.uses[p.row]++; w.uses[p.row] == 1 {
-			w.turn[p.row] = plan.turn(of, i, a.reader.config.Rank)
+			w.turn[p.row] = b.plan.turn(b.of, i, a.reader.config.Rank)
 		}
 		w.all++
 		if a.reader.partGain > 0 {
-			n, copies := plan.number(a.entries[i])
-			if _, ok := a.crop(&a.recipe, &canvas, plan, w.rows, int64(p.row), n, copies); ok {
+			n := b.plan.split[p.shard] + int64(p.row)
+			if _, ok := a.crop(&a.recipe, &canvas, b.plan, w.rows, int64(p.row), n, p.copies); ok {
 				if w.alone == nil {
 					w.alone = make([]bool, len(w.uses))
 				}
@@ -446,14 +521,14 @@ func (a *lookahead) look(number int64) bool {
 			}
 		}
 	}
-	a.looked = append(a.looked, lookedAt{number, places})
-	a.samples += len(places)
-	return true
+	b.plan = nil
+	a.looked = append(a.looked, b)
+	a.samples += len(b.spots)
 }
 
-// send makes the span of a sample and sends it on its way. It is false where there is no
-// room.
-func (a *lookahead) send(w *wants, p spot) bool {
+// send makes the span of a sample of an epoch and sends it on its way. It is false where
+// there is no room.
+func (a *lookahead) send(w *wants, epoch int, p spot) bool {
 	from, to, ok := w.run(p.row, a.gap, a.reader.ahead.turns)
 	if !ok {
 		return true
@@ -474,8 +549,8 @@ func (a *lookahead) send(w *wants, p spot) bool {
 	if b == nil || err != nil {
 		return false // also where the system has none: batches report that
 	}
-	a.pool.ahead.Add(class)
-	s := &span{read: read{shard: p.shard, offset: start, size: end - start, data: b.data[:end-start], at: -1}}
+	a.pool.ahead.Add(int64(len(b.data)))
+	s := &span{epoch: epoch, read: read{shard: p.shard, offset: start, size: end - start, data: b.data[:end-start], at: -1}}
 	s.read.lease = &s.lease
 	if points.size > 0 {
 		s.points = points

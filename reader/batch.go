@@ -20,7 +20,7 @@ type Batch struct {
 
 func newBatch(j *job) *Batch {
 	b := &Batch{job: j}
-	b.lost = runtime.AddCleanup(b, func(j *job) { j.pass.pool.lose(j.number) }, j)
+	b.lost = runtime.AddCleanup(b, func(j *job) { j.pass.pool.lose(j.plan.epoch, j.number) }, j)
 	return b
 }
 

@@ -2,9 +2,10 @@
 // decoded, augmented and batched, in an order that depends on nothing but the data
 // set, the configuration and the epoch.
 //
-// Start with [Open]; range over [Reader.Epoch]; [Batch.Release] each batch. The zero
+// Start with [Open]; range over [Reader.Epochs], which goes from one epoch into the next, or
+// over one epoch, [Reader.Epoch]; [Batch.Release] each batch. The zero
 // [Config] works; [Reader.Config] shows what it became. [Batch.State] is what a
-// checkpoint keeps, and [Reader.Resume] goes on from it. [Sampling] chooses and weighs
+// checkpoint keeps, and Epochs goes on from it. [Sampling] chooses and weighs
 // samples, [Buckets] makes batches of samples of like shape or length, [OpenMix] reads
 // several data sets as one, [Reader.Read] gives any samples by their numbers, [OpenStream]
 // reads shards that have no index, from disks, pipes and web servers. Config.Transform has
@@ -15,7 +16,8 @@
 //
 // # Stages
 //
-// A pass over an epoch is a pipeline. Each stage is a file:
+// A pass over epochs is a pipeline, which does not run empty between them. Each stage is a
+// file:
 //
 //	stage     file          goroutines    from → to
 //	sampling  sampling.go   (pure)        index, epoch → which samples, how often
@@ -57,6 +59,9 @@
 //     would have come, at once and without reading what came before, also with
 //     another World and BatchSize of the same product. A State of other data, or of
 //     another order, is an error that says what differs.
+//   - Epochs. A pass over several has the batches that they have one by one, and holds
+//     no more memory than a pass over one; what bytes of the next one are read ahead
+//     while this one ends is as far as that reaches.
 //   - Pixels. A sample's picture depends on (Seed, epoch, sample number) only, and where
 //     it comes several times in an epoch, on which of these times it is: one worker
 //     or sixteen, this rank or that, give the same bytes.
@@ -70,7 +75,7 @@
 //   - Bad data. Every field is compared with its CRC-32C before it is used, and read
 //     a second time, from the shard opened anew, where it differs. What is still
 //     wrong ends the pass, or is left out, or another sample stands in for it
-//     ([OnBad]), up to a limit (Config.MaxBad); it is always reported, by key
+//     ([OnBad]), up to a limit in each epoch (Config.MaxBad); it is always reported, by key
 //     ([Batch.Bad], [Reader.BadSamples]). No policy changes the number of batches.
 //     Errors come in the order of batches, and name shard, key, field and offset:
 //     [*SampleError].

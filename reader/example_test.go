@@ -64,7 +64,7 @@ func Example() {
 
 // A training loop that keeps the reader's state in its checkpoints goes on where it
 // was, here with two ranks where there was one.
-func ExampleReader_Resume() {
+func ExampleReader_Epochs() {
 	dir, remove := packed()
 	defer remove()
 	ctx := context.Background()
@@ -82,17 +82,15 @@ func ExampleReader_Resume() {
 		if err != nil {
 			panic(err)
 		}
-		for state.Epoch < 2 && steps > 0 {
-			for batch, err := range data.Resume(ctx, state) {
-				if err != nil {
-					panic(err)
-				}
-				fmt.Println("epoch", batch.Epoch(), "batch", batch.Number(), "samples", batch.Samples())
-				state = batch.State()
-				batch.Release()
-				if steps--; steps == 0 {
-					break
-				}
+		for batch, err := range data.Epochs(ctx, state, 2) {
+			if err != nil {
+				panic(err)
+			}
+			fmt.Println("epoch", batch.Epoch(), "batch", batch.Number(), "samples", batch.Samples())
+			state = batch.State()
+			batch.Release()
+			if steps--; steps == 0 {
+				break
 			}
 		}
 		checkpoint, err = json.Marshal(state)

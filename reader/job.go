@@ -11,8 +11,9 @@ import (
 
 // job is a batch on its way through the stages. Its arrays are used again.
 type job struct {
-	pass   *pass
-	number int64
+	pass *pass
+	// turn is the batch's place in the pass, number that in its epoch.
+	turn, number int64
 	// plan and canvas are those of the batch's bucket.
 	plan   *Plan
 	canvas canvas
@@ -193,10 +194,11 @@ func (j *job) sampleError(i int, field string, offset int64, err error) *SampleE
 }
 
 // reset prepares a job for n slots.
-func (j *job) reset(number int64, n int, names []string, image bool) {
+func (j *job) reset(turn, number int64, n int, names []string, image bool) {
 	j.over, j.fatal = nil, nil
 	j.fate.Store(0)
-	j.number, j.slots, j.n, j.slab, j.bad, j.tensors = number, n, n, nil, nil, nil
+	j.turn, j.number = turn, number
+	j.slots, j.n, j.slab, j.bad, j.tensors = n, n, nil, nil, nil
 	j.lost, j.place, j.ends = nil, nil, false
 	j.labels = sized(j.labels, n)
 	j.keys, j.keyEnds = slices.Grow(j.keys[:0], 32*n), sized(j.keyEnds, n)

@@ -65,7 +65,7 @@ func runRank(job string, in io.Reader, out io.Writer) error {
 	}
 	enc := json.NewEncoder(out)
 	for state.Epoch < j.Epochs {
-		for b, err := range r.Resume(ctx, state) {
+		for b, err := range r.Epochs(ctx, state, state.Epoch+1) {
 			if err != nil {
 				return err
 			}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"runtime/trace"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,16 +16,24 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// pass is one epoch, or the rest of one, being read. The goroutine that ranges over Reader.Epoch is its
+// pass is a run of epochs being read. The goroutine that ranges over Reader.Epochs is its
 // last stage and owns all the others, which are
 //
 //	schedule   1          plan → jobs and reads, memory
 //	fetch      fetchers   reads → bytes
 //	decode     Workers    bytes → verified fields and pixels, in the batch's slab
+//
+// The stages know of no end of an epoch: behind its last batch comes the first one of the
+// next. A batch's place in the pass counts the batches from the beginning of the pass's
+// first epoch on, over all of its epochs, which are equally long.
 type pass struct {
-	reader   *Reader
-	plan     *Plan
-	from     int64 // the first batch
+	reader *Reader
+	// from is the place of the first batch, and until that behind the last one.
+	from, until int64
+	// plans are those of the epochs that the scheduler schedules or looks ahead to, and
+	// begin is the first one's first place. They are the scheduler's.
+	plans    []*Plan
+	begin    int64
 	counters *counters
 	began    time.Time
 	ctx      context.Context
@@ -45,13 +55,13 @@ type pass struct {
 	// requests, if not nil, has the jobs of Reader.Read: there is no order of batches, and
 	// no consumer but the callers.
 	requests chan *job
-	// bad counts the damaged samples so far.
-	bad int
-	// taken counts the batches that the consumer has got; asked is the last one that
-	// it found not even begun, for which others give up memory.
+	// bad counts the damaged samples so far of the epoch that the consumer is in.
+	bad, epoch int
+	// taken counts the batches that the consumer has got; asked is the place of the last
+	// one that it found not even begun, for which others give up memory.
 	taken int64
 	asked atomic.Int64
-	// whole: the epoch has come to its end, so that only the caller still has
+	// whole: the last epoch has come to its end, so that only the caller still has
 	// memory of the pool.
 	whole bool
 	// finished counts the batches that are done and not yet taken.
@@ -102,12 +112,52 @@ const maxTasks = 1 << 16
 // goroutines before the range statement is left; batches that are still held stay
 // good.
 func (r *Reader) Epoch(ctx context.Context, epoch int) iter.Seq2[*Batch, error] {
-	return func(yield func(*Batch, error) bool) { r.read(ctx, epoch, 0, yield) }
+	return func(yield func(*Batch, error) bool) { r.read(ctx, epoch, 0, 1, yield) }
 }
 
-// read yields the batches of an epoch from a number on.
-func (r *Reader) read(ctx context.Context, epoch int, from int64, yield func(*Batch, error) bool) {
-	p, err := r.newPass(ctx, epoch, from)
+// Epochs reads from a state on until epoch end would begin, which is never where end is
+// negative: what training for so many epochs is, from its beginning, State(0, 0), or from
+// a checkpoint's state:
+//
+//	for b, err := range r.Epochs(ctx, state, epochs) {
+//		…
+//		state = b.State()
+//		b.Release()
+//	}
+//
+// The batches are those of Epoch, epoch after epoch, each as long as Len, and of the first
+// one those from state.Batch on: to the last byte those that Epoch would have given from
+// there, also where World has become another one. Where state.Epoch is not before end
+// there are none.
+//
+// It is one pass, which does not stop between two epochs: while the last batches of one
+// are worked at or wait for the caller, the next one's samples are being read, as far as
+// memory goes. So an epoch's first batch comes as soon as any other, and what the caller
+// does between two epochs (see Batch.Epoch), such as validation, finds batches ready
+// behind it. MaxBad counts anew in each epoch, and a shard that was missing in one is looked
+// for again in the next. All else is as Epoch says.
+//
+// Nothing that comes before the state is read, or planned. (In .gz shards, what lies before
+// the next sample in its shard is, as after every jump.) A state that does not fit is an
+// error that wraps ErrState.
+func (r *Reader) Epochs(ctx context.Context, from State, end int) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		if err := r.CheckState(from); err != nil {
+			yield(nil, err)
+			return
+		}
+		switch {
+		case end < 0:
+			r.read(ctx, from.Epoch, from.Batch, -1, yield)
+		case from.Epoch < end:
+			r.read(ctx, from.Epoch, from.Batch, int64(end)-int64(from.Epoch), yield)
+		}
+	}
+}
+
+// read yields the batches of so many epochs (-1: all), of the first one from a number on.
+func (r *Reader) read(ctx context.Context, epoch int, from, epochs int64, yield func(*Batch, error) bool) {
+	p, err := r.newPass(ctx, epoch, from, epochs)
 	if err != nil {
 		yield(nil, err)
 		return
@@ -140,18 +190,44 @@ func (r *Reader) deliver(p *pass, yield func(*Batch, error) bool) {
 	}
 }
 
-func (r *Reader) newPass(ctx context.Context, epoch int, from int64) (*pass, error) {
+// newPass makes a pass over so many epochs (-1: all), from a batch of the first one on.
+func (r *Reader) newPass(ctx context.Context, epoch int, from, epochs int64) (*pass, error) {
 	plan, err := r.Plan(epoch)
 	if err != nil {
 		return nil, err
 	}
-	return r.passOf(ctx, plan, from), nil
+	p := r.emptyPass(ctx)
+	p.plans, p.from, p.until = []*Plan{plan}, from, math.MaxInt64
+	if n := plan.Batches(); epochs >= 0 && epochs < math.MaxInt64/n {
+		p.until = epochs * n
+	}
+	return p, nil
 }
 
-// passOf is a pass over a plan.
-func (r *Reader) passOf(ctx context.Context, plan *Plan, from int64) *pass {
+// planAt is the plan of the epoch that has a place, and which of its batches is there. The
+// place must not lie before those that pastEpoch has left behind.
+func (p *pass) planAt(place int64) (plan *Plan, number int64, err error) {
+	n := p.reader.base.Batches()
+	epoch := int((place - p.begin) / n)
+	for i := len(p.plans); i <= epoch; i++ {
+		if plan, err = p.reader.Plan(p.plans[i-1].epoch + 1); err != nil {
+			return nil, 0, err
+		}
+		p.plans = append(p.plans, plan)
+	}
+	return p.plans[epoch], (place - p.begin) % n, nil
+}
+
+// pastEpoch leaves the first plan behind.
+func (p *pass) pastEpoch() {
+	p.begin += p.plans[0].Batches()
+	p.plans = slices.Delete(p.plans, 0, 1)
+}
+
+// emptyPass is a pass without anything to read.
+func (r *Reader) emptyPass(ctx context.Context) *pass {
 	p := &pass{
-		reader: r, plan: plan, from: from, counters: &r.counters,
+		reader: r, counters: &r.counters,
 		pool:  r.takePool(),
 		reads: make(chan *read, 2*max(1, r.fetchers)),
 		spans: make(chan *span, maxSpans),
@@ -247,6 +323,9 @@ func (p *pass) next() (*Batch, error) {
 	p.finished.Add(-1)
 	p.counters.ready.Add(-1)
 	j.delivered()
+	if e := j.plan.epoch; e != p.epoch {
+		p.bad, p.epoch = 0, e
+	}
 	if err := p.judge(j); err != nil {
 		return nil, err
 	}
@@ -312,7 +391,7 @@ func (p *pass) count(one *SampleError) error {
 func (p *pass) giveBack(j *job) {
 	j.delivered()
 	slab := j.slab
-	j.slab, j.pass = nil, nil
+	j.slab, j.pass, j.plan = nil, nil, nil
 	select {
 	case p.pool.jobs <- j: // it may be filled from here on
 	default:

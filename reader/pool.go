@@ -242,10 +242,10 @@ func (p *pool) put(b *block) {
 }
 
 // lose notes that a batch can never be released any more.
-func (p *pool) lose(number int64) {
+func (p *pool) lose(epoch int, number int64) {
 	p.mu.Lock()
 	if p.lost == nil {
-		p.lost = fmt.Errorf("%w: batch %d; call Release on every batch, when its tensors are no longer needed", errLeaked, number)
+		p.lost = fmt.Errorf("%w: batch %d of epoch %d; call Release on every batch, when its tensors are no longer needed", errLeaked, number, epoch)
 	}
 	p.mu.Unlock()
 	p.notify()

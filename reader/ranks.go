@@ -22,6 +22,7 @@ func (r *Reader) ForRank(rank int, slabs Slabs) (*Reader, error) {
 	n.points, n.onlyParts, n.partGain = r.points, r.onlyParts, r.partGain
 	n.canvases, n.poolBytes, n.batch, n.reserved = r.canvases, r.poolBytes, r.batch, r.reserved
 	n.ahead, n.fetchers, n.ready, n.scratch = r.ahead, r.fetchers, r.ready, r.scratch
+	n.indexLoads, n.unpacking = r.indexLoads, r.unpacking
 	n.rows, n.base, n.newDecoder, n.chosen = r.rows, r.base, r.newDecoder, r.chosen
 	n.counters.memory.add(n.reserved)
 	n.files = newFiles(n.openFile)

@@ -162,7 +162,7 @@ func (c *calls) join(r *Reader) (*pass, error) {
 		return nil, ErrClosed
 	}
 	if c.pass == nil {
-		c.pass = r.passOf(context.Background(), r.base, 0)
+		c.pass = r.emptyPass(context.Background())
 		c.pass.requests = make(chan *job, 1)
 		c.pass.start()
 	}
@@ -243,7 +243,8 @@ func (p *pass) call(ctx context.Context, plan *Plan, samples []int64) (*Batch, e
 		}
 	}
 	j.seats = len(samples)
-	j.reset(p.reader.calls.number.Add(1)-1, len(samples), p.reader.wanted.names, p.reader.wanted.image)
+	number := p.reader.calls.number.Add(1) - 1
+	j.reset(number, number, len(samples), p.reader.wanted.names, p.reader.wanted.image)
 	own, cancel := context.WithCancel(p.ctx)
 	defer cancel() // what is still being read for a caller who has gone
 	j.begin(own)

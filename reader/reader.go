@@ -58,6 +58,10 @@ type Reader struct {
 	reserved int64
 	ahead    aheadPlan
 	fetchers int
+	// indexLoads is how many indexes are read at once; unpacking bounds how many of them
+	// are unpacked at once.
+	indexLoads int
+	unpacking  chan struct{}
 	// ready is how many batches wait for the consumer; 0 for as many as memory allows,
 	// where they are what is read ahead.
 	ready   int
@@ -128,6 +132,7 @@ func retryConfig(url string, c retry.Config) retry.Config {
 // emptyReader makes a reader without anything to read.
 func emptyReader(config Config) *Reader {
 	r := &Reader{config: config, done: make(chan struct{}), spare: new(atomic.Pointer[pool]), newDecoder: newJPEGDecoder}
+	r.unpacking = make(chan struct{}, runtime.GOMAXPROCS(0))
 	r.counters.memory = new(meter) // not in r, which a pool must not keep alive
 	runtime.AddCleanup(r, dropSpare, r.spare)
 	return r
@@ -297,9 +302,9 @@ func (r *Reader) divideMemory() error {
 		rows += 8 * r.split.Samples
 	}
 	whole := rows
-	r.fetchers = localFetchers
+	r.fetchers, r.indexLoads = localFetchers, localIndexLoads
 	if r.remote() {
-		r.fetchers = remoteFetchers
+		r.fetchers, r.indexLoads = remoteFetchers, remoteIndexLoads
 		if c.Cache != (cache.Config{}) {
 			r.fetchers = cachedFetchers
 		}
@@ -389,11 +394,20 @@ func (r *Reader) loadRows(ctx context.Context, number int) (packed *rows, err er
 		beside.Go(func() { points = r.loadPoints(ctx, number) })
 		defer beside.Wait()
 	}
-	table, err := data.Rows(ctx, sh)
+	raw, err := data.ReadIndex(ctx, sh)
 	if errors.Is(err, shard.ErrChecksum) {
 		// What the way has spoiled may come whole the next time.
 		r.counters.rereads.Add(1)
-		table, err = data.Rows(cache.Fresh(ctx), sh)
+		raw, err = data.ReadIndex(cache.Fresh(ctx), sh)
+	}
+	if err == nil {
+		select {
+		case r.unpacking <- struct{}{}:
+			packed, err = r.unpack(number, raw)
+			<-r.unpacking
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 	if err != nil {
 		if gone(err) || damaged(err) || errors.Is(err, index.ErrInvalid) {
@@ -403,12 +417,23 @@ func (r *Reader) loadRows(ctx context.Context, number int) (packed *rows, err er
 		}
 		return nil, err
 	}
-	if packed, err = r.wanted.pack(table); err != nil {
-		return nil, fmt.Errorf("index %s/%s: %w", data.URL(), sh.Index.Name, err)
-	}
 	beside.Wait()
 	if packed.points = points; points == nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx) // others may still want them
+	}
+	return packed, nil
+}
+
+// unpack packs the index of a shard.
+func (r *Reader) unpack(number int, raw []byte) (*rows, error) {
+	sh, data := &r.split.Shards[number], r.setOf(number).data
+	table, err := data.DecodeIndex(sh, raw)
+	if err != nil {
+		return nil, err
+	}
+	packed, err := r.wanted.pack(table)
+	if err != nil {
+		return nil, fmt.Errorf("index %s/%s: %w", data.URL(), sh.Index.Name, err)
 	}
 	return packed, nil
 }
@@ -481,7 +506,7 @@ func (r *Reader) Stats() Stats {
 	s := r.counters.stats()
 	c := &r.counters
 	s.Stages = Stages{
-		Index: c.index.stats(indexLoads), Store: c.store.stats(r.fetchers), Decode: c.decode.stats(r.config.Workers),
+		Index: c.index.stats(r.indexLoads), Store: c.store.stats(r.fetchers), Decode: c.decode.stats(r.config.Workers),
 		Transform: c.transform.stats(r.config.Workers), Collate: c.collate.stats(r.config.Workers),
 	}
 	s.Memory.Limit = r.config.Memory

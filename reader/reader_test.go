@@ -881,7 +881,7 @@ func TestOutlier(t *testing.T) {
 func TestMemoryBound(t *testing.T) {
 	d := small(t, datasettest.Options{Shards: 8, Samples: 50, Make: plain})
 	r := newReader(t, d, Config{BatchSize: 8, Transform: transform.List{transform.CenterCrop{Size: transform.Size{64}}}, Memory: 2 << 20, Workers: 4})
-	p, err := r.newPass(context.Background(), 0, 0)
+	p, err := r.newPass(context.Background(), 0, 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -932,7 +932,7 @@ func TestLocalMemory(t *testing.T) {
 	if r.poolBytes < 5*slab {
 		t.Fatalf("with a pool of %d bytes this shows nothing", r.poolBytes)
 	}
-	p, err := r.newPass(t.Context(), 0, 0)
+	p, err := r.newPass(t.Context(), 0, 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

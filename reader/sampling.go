@@ -143,14 +143,14 @@ type chosen struct {
 	last  []*members
 }
 
-// bytes is the memory that the tables of samples take, with two epochs drawn from them:
-// one ends while the next begins.
+// bytes is the memory that the tables of samples take, with three epochs drawn from them:
+// that of the reader's own plan, and one that ends while the next begins.
 func (c *chosen) bytes() (n int64) {
 	for i := range c.strata {
 		s := &c.strata[i]
 		n += 4*int64(len(s.rows)+len(s.whole)+len(s.fraction)) + 8*int64(len(s.starts))
 		if c.weighted {
-			n += 2 * (4*s.length + 8*int64(len(s.starts)))
+			n += 3 * (4*s.length + 8*int64(len(s.starts)))
 		}
 	}
 	return n

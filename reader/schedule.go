@@ -28,8 +28,11 @@ const (
 	maxRead = 4 << 20
 	// maxLent bounds what one sample or batch may take beyond the pool's size.
 	maxLent = 4 << 30
-	// indexLoads is how many indexes are read at once.
-	indexLoads = 8
+	// localIndexLoads is how many indexes are read at once of a disk, and remoteIndexLoads
+	// of other stores: those of all shards that the lanes of a first batch have open, whose
+	// requests then take the time of one.
+	localIndexLoads  = 8
+	remoteIndexLoads = 128
 	// maxShared bounds what several small reads share, so that there are few blocks,
 	// and large ones.
 	maxShared = 2 << 20
@@ -68,20 +71,32 @@ func (p *pass) schedule() {
 	if p.reader.begun.Swap(true) {
 		s.look.fill()
 	}
-	for b := p.from; b < p.plan.Batches(); b++ {
+	for place := p.from; place < p.until; place++ {
 		j := p.newJob()
-		if err := s.batch(j, b); err != nil {
+		err := s.batch(j, place)
+		if err != nil {
 			j = &job{fatal: err}
-		} else {
-			s.look.passed(b)
-			s.look.fill()
 		}
+		// The consumer need not wait for what is looked up for later batches, and that need
+		// not wait for the consumer.
+		sent := false
 		select {
 		case p.ready <- j:
-		case <-p.ctx.Done():
-			return
+			sent = true
+		default:
 		}
-		if j.fatal != nil {
+		if err == nil {
+			s.look.passed(place)
+			s.look.fill()
+		}
+		if !sent {
+			select {
+			case p.ready <- j:
+			case <-p.ctx.Done():
+				return
+			}
+		}
+		if err != nil {
 			return
 		}
 	}
@@ -102,20 +117,28 @@ func (p *pass) newJob() *job {
 	}
 }
 
-// batch fills j with batch b and sends its reads on their way.
-func (s *scheduler) batch(j *job, b int64) error {
+// batch fills j with the batch at a place and sends its reads on their way.
+func (s *scheduler) batch(j *job, place int64) error {
+	plan, number, err := s.planAt(place)
+	if err != nil {
+		return err
+	}
+	if plan != s.plans[0] {
+		s.pastEpoch()
+		s.verdicts.forget(0)
+	}
 	var of int64 // the batch's number in its bucket
-	j.plan, of = s.plan.of(b)
+	j.plan, of = plan.of(number)
 	j.canvas = s.reader.canvas(j.plan)
 	j.samples = j.plan.batch(j.samples[:0], of, s.reader.config.Rank)
-	j.seats = s.plan.order.BatchSize
+	j.seats = plan.order.BatchSize
 	j.copies = sized(j.copies, len(j.samples))
 	j.streams = sized(j.streams, len(j.samples))
 	for i, e := range j.samples {
 		j.samples[i], j.copies[i] = j.plan.number(e)
 		j.streams[i] = s.stream(j.plan, of, i)
 	}
-	j.reset(b, len(j.samples), s.reader.wanted.names, s.reader.wanted.image)
+	j.reset(place, number, len(j.samples), s.reader.wanted.names, s.reader.wanted.image)
 	j.begin(s.ctx)
 	return s.fill(j)
 }
@@ -201,7 +224,7 @@ func (p *pass) loadRows(ctx context.Context, shards []int32, got func(shard int3
 	defer trace.StartRegion(ctx, "index").End()
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(indexLoads)
+	g.SetLimit(p.reader.indexLoads)
 	for _, shard := range left {
 		g.Go(func() error {
 			r, err := p.reader.rows.get(ctx, int(shard))
@@ -284,7 +307,7 @@ func (s *scheduler) lay(j *job) int64 {
 	})
 	for i := range j.pieces {
 		if !j.pieces[i].part {
-			j.pieces[i].span = s.look.spanOf(&j.pieces[i])
+			j.pieces[i].span = s.look.spanOf(j, &j.pieces[i])
 		}
 	}
 	if cap(j.reads) < len(j.pieces) { // reads are pointed at: they must not move
@@ -460,5 +483,5 @@ func (s *scheduler) lent(j *job, k kind, own int64) (*block, error) {
 	}
 	defer j.passed(stepMemory)
 	defer trace.StartRegion(j.ctx, "memory").End()
-	return s.pool.wait(j.ctx, k, own, func() bool { return s.asked.Load() >= j.number && s.look.giveUp() })
+	return s.pool.wait(j.ctx, k, own, func() bool { return s.asked.Load() >= j.turn && s.look.giveUp() })
 }

@@ -344,7 +344,7 @@ func TestOwnSizesWithoutDimensions(t *testing.T) {
 				}
 				rows.dims = nil
 			}
-			p, err := r.newPass(context.Background(), 0, 0)
+			p, err := r.newPass(context.Background(), 0, 0, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -502,7 +502,7 @@ func TestOwnSizesMemoryBound(t *testing.T) {
 	}})
 	for _, collate := range []Collate{CollateRagged, CollatePad} {
 		r := newReader(t, d, Config{BatchSize: 8, Memory: 80 << 20, Workers: 2, Collate: collate})
-		p, err := r.newPass(context.Background(), 0, 0)
+		p, err := r.newPass(context.Background(), 0, 0, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,12 +2,10 @@ package reader
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"strings"
 
 	"shardify/index"
@@ -22,7 +20,7 @@ var ErrState = errors.New("state does not fit")
 // State is a place in a run of epochs: the batches before it have been done. It is
 // what a checkpoint keeps of a reader, the same for all ranks, and 400 to 500 bytes
 // of JSON (up to 300 more with a sampling, 600 with buckets). [Batch.State] gives the one behind a batch, [Reader.State] any, and
-// [Reader.Resume] goes on from it.
+// [Reader.Epochs] goes on from it.
 //
 // Data, Sampling, Buckets, Chosen and Order are the fingerprint of all that decides which samples come, and
 // when. Whatever else a Config says (transforms, workers, memory, what becomes of
@@ -266,32 +264,7 @@ func (o *Order) differences(s Order) (faults []error) {
 	return faults
 }
 
-// Resume is Epoch for what is left of the state's epoch: the batches from s.Batch on.
-// They are those that Epoch would have given from there, to the last byte, also
-// where World has become another one. A training loop needs nothing but
-//
-//	for state.Epoch < epochs {
-//		for b, err := range r.Resume(ctx, state) {
-//			…
-//			state = b.State()
-//			b.Release()
-//		}
-//	}
-//
-// Nothing that comes before is read, or planned. (In .gz shards, what lies before
-// the next sample in its shard is, as after every jump.) A state that does not fit
-// is an error that wraps ErrState.
-func (r *Reader) Resume(ctx context.Context, s State) iter.Seq2[*Batch, error] {
-	return func(yield func(*Batch, error) bool) {
-		if err := r.CheckState(s); err != nil {
-			yield(nil, err)
-			return
-		}
-		r.read(ctx, s.Epoch, s.Batch, yield)
-	}
-}
-
-// State is the place behind the batch: Resume gives those that come after it, which
+// State is the place behind the batch: Epochs goes on with those that come after it, which
 // may be those of the next epoch. A batch that Reader.Read has made has none: its State is
 // empty.
 func (b *Batch) State() State {
@@ -303,8 +276,8 @@ func (b *Batch) State() State {
 	if r.stream != nil {
 		return r.stream.behind(j)
 	}
-	s := State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Buckets: r.buckets, Chosen: r.chosen.checksum(), Order: j.pass.plan.order, Epoch: j.pass.plan.epoch, Batch: j.number + 1}
-	if s.Batch == j.pass.plan.Batches() {
+	s := State{Version: StateVersion, Data: r.identity, Sampling: r.sampling, Buckets: r.buckets, Chosen: r.chosen.checksum(), Order: r.base.order, Epoch: j.plan.epoch, Batch: j.number + 1}
+	if s.Batch == r.base.Batches() {
 		s.Epoch, s.Batch = s.Epoch+1, 0
 	}
 	return s

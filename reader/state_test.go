@@ -40,7 +40,7 @@ func throughJSON(t testing.TB, s State) State {
 // tailOf copies what is left of a state's epoch, and the states behind its batches.
 func tailOf(t testing.TB, r *Reader, s State) (tail []copied, states []State) {
 	t.Helper()
-	for b, err := range r.Resume(context.Background(), s) {
+	for b, err := range r.Epochs(context.Background(), s, s.Epoch+1) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestResumeLoop(t *testing.T) {
 	}
 	var got [][]int64
 	for state.Epoch < 3 {
-		for b, err := range r.Resume(context.Background(), state) {
+		for b, err := range r.Epochs(context.Background(), state, state.Epoch+1) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +160,7 @@ func TestResumeElastic(t *testing.T) {
 				c.Rank = rank
 				r := newReader(t, d, c)
 				k := int64(0)
-				for b, err := range r.Resume(context.Background(), throughJSON(t, state)) {
+				for b, err := range r.Epochs(context.Background(), throughJSON(t, state), -1) {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -231,7 +231,7 @@ func TestResumeRefuses(t *testing.T) {
 		r := newReader(t, c.data, config)
 		err := r.CheckState(state)
 		var yielded error
-		for b, err := range r.Resume(context.Background(), state) {
+		for b, err := range r.Epochs(context.Background(), state, state.Epoch+1) {
 			if yielded = err; err == nil {
 				b.Release()
 				break
@@ -394,7 +394,7 @@ func FuzzState(f *testing.F) {
 			return
 		}
 		n := 0
-		for b, err := range r.Resume(context.Background(), s) {
+		for b, err := range r.Epochs(context.Background(), s, s.Epoch+1) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -528,7 +528,7 @@ func TestResumeReadsNoMoreThanAWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for b, err := range r.Resume(context.Background(), s) {
+		for b, err := range r.Epochs(context.Background(), s, s.Epoch+1) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -654,11 +654,11 @@ func TestResumeIsInstant(t *testing.T) {
 				if err := r.CheckState(s); err != nil {
 					t.Fatal(err)
 				}
-				p, err := r.newPass(context.Background(), s.Epoch, s.Batch)
+				p, err := r.newPass(context.Background(), s.Epoch, s.Batch, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if len(p.plan.Batch(nil, s.Batch, 0)) == 0 {
+				if len(p.plans[0].Batch(nil, s.Batch, 0)) == 0 {
 					t.Fatal("no batch")
 				}
 				if took := time.Since(start); best == 0 || took < best {
@@ -736,7 +736,7 @@ func BenchmarkResume(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					for batch, err := range r.Resume(context.Background(), s) {
+					for batch, err := range r.Epochs(context.Background(), s, s.Epoch+1) {
 						if err != nil {
 							b.Fatal(err)
 						}

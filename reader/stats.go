@@ -283,7 +283,7 @@ func (c *counters) delivered(start time.Time, j *job) (now time.Time) {
 	if c.first == 0 {
 		c.first = wait
 	}
-	if j.number > j.pass.from {
+	if j.turn > j.pass.from {
 		c.waited.Add(wait)
 	}
 	return now

@@ -328,21 +328,45 @@ func (s *Stream) Epoch(ctx context.Context, epoch int) iter.Seq2[*Batch, error] 
 	}
 }
 
-// read yields the batches of an epoch, from a state on where that is not nil.
-func (s *Stream) read(ctx context.Context, epoch int, from *State, yield func(*Batch, error) bool) {
+// Epochs reads from a state on until epoch end would begin, which is never where end is
+// negative; see Reader.Epochs. Each epoch is a pass of its own: the next one's shards are
+// opened when the last batch has been taken.
+//
+// To find the state's place, the order is made over again: of uncompressed tars on a disk
+// only the headers are read for that, all else is read whole, and nothing is decoded. A
+// pipe must give the same bytes again; standard input can only where this process has not
+// read it. A state that does not fit, or to which the shards do not lead any more, is an
+// error that wraps ErrState. One right behind an epoch's last batch is the beginning of the
+// next epoch.
+func (s *Stream) Epochs(ctx context.Context, from State, end int) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		if err := s.CheckState(from); err != nil {
+			yield(nil, err)
+			return
+		}
+		state := &from
+		for epoch := from.Epoch; end < 0 || epoch < end; epoch++ {
+			if !s.read(ctx, epoch, state, yield) {
+				return
+			}
+			state = nil
+		}
+	}
+}
+
+// read yields the batches of an epoch, from a state on where that is not nil. It is false
+// where that was not to the end.
+func (s *Stream) read(ctx context.Context, epoch int, from *State, yield func(*Batch, error) bool) (whole bool) {
 	if s.consumed.Load() && slices.ContainsFunc(s.names, stream.Once) {
 		yield(nil, s.again())
-		return
+		return false
 	}
-	plan := &Plan{order: s.core.config.Order(), epoch: epoch}
-	p := s.core.passOf(ctx, plan, 0)
-	f := newFiller(s, p, from)
+	p := s.core.emptyPass(ctx)
+	f := newFiller(s, p, epoch, from)
 	p.from = f.from
 	p.source = f.fill
 	s.core.deliver(p, yield)
-	if f.past {
-		s.read(ctx, epoch+1, nil, yield)
-	}
+	return p.whole || f.past
 }
 
 // again is the error for what cannot be read a second time.

@@ -332,19 +332,19 @@ func TestStreamResumeRefuses(t *testing.T) {
 	}
 	late := state
 	late.Batch = 99
-	if _, _, err := firstError(s.Resume(context.Background(), late)); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "before batch 99 of epoch 0, which has 7") {
+	if _, _, err := firstError(s.Epochs(context.Background(), late, late.Epoch+1)); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "before batch 99 of epoch 0, which has 7") {
 		t.Errorf("beyond the end: %v", err)
 	}
 	// At the end of an epoch whose end was not known, the next comes.
 	end := state
 	end.Batch, end.Stream = 7, &StreamState{Buffer: state.Stream.Buffer}
 	next, _ := passOver(t, newStream(t, names, config).Epoch(context.Background(), 1))
-	if got, _ := passOver(t, s.Resume(context.Background(), end)); !equalBatches(got, next) {
+	if got, _ := passOver(t, s.Epochs(context.Background(), end, end.Epoch+2)); !equalBatches(got, next) {
 		t.Error("behind the last batch does not come the next epoch")
 	}
 	// The same names, other samples.
 	writeShards(t, dir, "tar", []int{9, 11, 10}, ordinary)
-	if _, _, err := firstError(s.Resume(context.Background(), state)); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "other samples now") {
+	if _, _, err := firstError(s.Epochs(context.Background(), state, state.Epoch+1)); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), "other samples now") {
 		t.Errorf("other shards: %v", err)
 	}
 	// A data set's reader and a stream do not take each other's states.
@@ -370,7 +370,7 @@ func TestStreamResumeSkims(t *testing.T) {
 	config := Config{BatchSize: 5, Window: 10, Decode: DecodeNone}
 	want, states := passOver(t, newStream(t, names, config).Epoch(context.Background(), 0))
 	s := newStream(t, names, config)
-	got, _ := passOver(t, s.Resume(context.Background(), states[19]))
+	got, _ := passOver(t, s.Epochs(context.Background(), states[19], states[19].Epoch+1))
 	if !equalBatches(got, want[20:]) {
 		t.Error("other batches")
 	}
@@ -518,7 +518,7 @@ func TestStreamHTTP(t *testing.T) {
 		} else if !slices.Equal(keysOf(got), keysOf(want)) || !equalBatches(got, want) {
 			t.Errorf("%s: other batches", what)
 		}
-		if rest, _ := passOver(t, s.Resume(context.Background(), states[3])); !equalBatches(rest, want[4:]) {
+		if rest, _ := passOver(t, s.Epochs(context.Background(), states[3], states[3].Epoch+1)); !equalBatches(rest, want[4:]) {
 			t.Errorf("%s: other batches after resuming", what)
 		}
 		if strings.Contains(states[0].Data.Name, "secret") {
@@ -606,7 +606,7 @@ func TestStreamStdin(t *testing.T) {
 	if len(all) != 4 {
 		t.Errorf("%d batches", len(all))
 	}
-	for _, err := range s.Resume(context.Background(), states[0]) {
+	for _, err := range s.Epochs(context.Background(), states[0], states[0].Epoch+1) {
 		if err == nil || !strings.Contains(err.Error(), "cannot be read again") {
 			t.Errorf("a second pass: %v", err)
 		}
@@ -616,7 +616,7 @@ func TestStreamStdin(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = newStream(t, []string{"-"}, Config{BatchSize: 5, Decode: DecodeNone})
-	if rest, _ := passOver(t, s.Resume(context.Background(), states[0])); !equalBatches(rest, all[1:]) {
+	if rest, _ := passOver(t, s.Epochs(context.Background(), states[0], states[0].Epoch+1)); !equalBatches(rest, all[1:]) {
 		t.Error("other batches after resuming")
 	}
 }

@@ -32,6 +32,7 @@ import (
 // out before the state, and of tars on a disk reads no more than the headers.
 type filler struct {
 	*pass
+	plan   *Plan // order and epoch, no places
 	s      *Stream
 	list   *shardList
 	target int64 // batches; -1: as many as there are
@@ -98,12 +99,13 @@ type fieldIn struct {
 // missing says that the field has only been skimmed.
 func (x fieldIn) missing() bool { return x.data == nil && x.size > 0 }
 
-func newFiller(s *Stream, p *pass, from *State) *filler {
+func newFiller(s *Stream, p *pass, epoch int, from *State) *filler {
 	c := &s.core.config
+	order := c.Order()
 	f := &filler{
-		pass: p, s: s, target: -1, limit: s.buffer, seen: xxhash.New(), state: from,
+		pass: p, plan: &Plan{order: order, epoch: epoch}, s: s, target: -1, limit: s.buffer, seen: xxhash.New(), state: from,
 		chunks: make(chan []byte, chunks*standby),
-		list:   newShardList(p.plan.order, p.plan.epoch, c.Rank, len(s.names), c.Sampling.Samples > 0),
+		list:   newShardList(order, epoch, c.Rank, len(s.names), c.Sampling.Samples > 0),
 	}
 	if n, known := s.Len(); known {
 		f.target = n
@@ -648,7 +650,7 @@ func (f *filler) job() (*job, error) {
 	names := f.names()
 	j.plan = f.plan
 	j.samples, j.copies = sized(j.samples, n), sized(j.copies, n)
-	j.reset(f.number, n, names, f.reader.wanted.image)
+	j.reset(f.number, f.number, n, names, f.reader.wanted.image)
 	j.begin(f.ctx)
 	if cap(j.leases) < n { // leases are pointed at: they must not move
 		j.leases = make([]lease, 0, n)

@@ -1,10 +1,8 @@
 package reader
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 
 	"shardify/index"
 )
@@ -42,13 +40,13 @@ func (s *Stream) state(epoch int, batch int64, at StreamState) State {
 // behind is the state behind a job.
 func (s *Stream) behind(j *job) State {
 	if j.ends {
-		return s.state(j.pass.plan.epoch+1, 0, StreamState{Rank: j.place.Rank})
+		return s.state(j.plan.epoch+1, 0, StreamState{Rank: j.place.Rank})
 	}
-	return s.state(j.pass.plan.epoch, j.number+1, *j.place)
+	return s.state(j.plan.epoch, j.number+1, *j.place)
 }
 
 // CheckState says why the stream cannot go on from a state: nil, or an error that wraps
-// ErrState and names all that differs. That the shards are still the same only Resume
+// ErrState and names all that differs. That the shards are still the same only Epochs
 // finds out.
 func (s *Stream) CheckState(st State) error {
 	switch {
@@ -102,23 +100,4 @@ func (s *Stream) CheckState(st State) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", ErrState, errors.Join(faults...))
-}
-
-// Resume is Epoch for what is left of the state's epoch: the batches from s.Batch on,
-// the same as Epoch would have given, to the last byte. To find the place, the order
-// is made over again: of uncompressed tars on a disk only the headers are read for
-// that, all else is read whole, and nothing is decoded. A pipe must give the same bytes
-// again; standard input can only where this process has not read it. A state that does
-// not fit, or to which the shards do not lead any more, is an error that wraps
-// ErrState.
-//
-// At a state right behind an epoch's last batch, it goes on with the next epoch.
-func (s *Stream) Resume(ctx context.Context, st State) iter.Seq2[*Batch, error] {
-	return func(yield func(*Batch, error) bool) {
-		if err := s.CheckState(st); err != nil {
-			yield(nil, err)
-			return
-		}
-		s.read(ctx, st.Epoch, &st, yield)
-	}
 }

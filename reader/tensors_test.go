@@ -317,7 +317,7 @@ func tensorsOf(t *testing.T, d *dataset.Dataset, c Config, epoch, from int) (all
 	if err != nil {
 		t.Fatal(err)
 	}
-	for b, err := range r.Resume(context.Background(), s) {
+	for b, err := range r.Epochs(context.Background(), s, s.Epoch+1) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -594,7 +594,7 @@ func TestRaggedMemoryBound(t *testing.T) {
 		{Field: "json", Shape: []int{-1}, Collate: CollateRagged},
 		{Field: "npy", Shape: []int{-1}, Stored: DTypeUint8, Collate: CollateRagged},
 	}})
-	p, err := r.newPass(context.Background(), 0, 0)
+	p, err := r.newPass(context.Background(), 0, 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

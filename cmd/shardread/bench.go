@@ -133,23 +133,22 @@ func runBench(ctx context.Context, o *benchOptions, c reader.Config, dst string,
 // benchEpochs reads the epochs, or the first batches of them.
 func benchEpochs(ctx context.Context, o *benchOptions, r batches, d *devices, state reader.State, file *stateFile, report io.Writer) error {
 	left := o.batches
-	for end := state.Epoch + o.epochs; state.Epoch < end; {
-		begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Resume(ctx, state) }
-		for b, err := range d.steps(ctx, begin) {
-			if err != nil {
-				return err
-			}
-			reportBad(report, r.Config().OnBad, b.bad)
-			if err := b.release(); err != nil {
-				return err
-			}
-			state = b.state
-			if err := file.done(state); err != nil {
-				return err
-			}
-			if left--; left == 0 {
-				return nil
-			}
+	begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] {
+		return r.Epochs(ctx, state, state.Epoch+o.epochs)
+	}
+	for b, err := range d.steps(ctx, begin) {
+		if err != nil {
+			return err
+		}
+		reportBad(report, r.Config().OnBad, b.bad)
+		if err := b.release(); err != nil {
+			return err
+		}
+		if err := file.done(b.state); err != nil {
+			return err
+		}
+		if left--; left == 0 {
+			return nil
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ type batches interface {
 	Epoch(ctx context.Context, epoch int) iter.Seq2[*reader.Batch, error]
 	State(epoch int, batch int64) (reader.State, error)
 	CheckState(s reader.State) error
-	Resume(ctx context.Context, s reader.State) iter.Seq2[*reader.Batch, error]
+	Epochs(ctx context.Context, from reader.State, end int) iter.Seq2[*reader.Batch, error]
 	Config() reader.Config
 	Stats() reader.Stats
 	BadSamples() []reader.BadSample

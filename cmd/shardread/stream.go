@@ -169,7 +169,7 @@ func runStream(ctx context.Context, o *streamOptions, flags *pflag.FlagSet, dst 
 	}
 	w := format.open(out)
 	n := int64(0)
-	for b, err := range r.Resume(ctx, state) {
+	for b, err := range r.Epochs(ctx, state, state.Epoch+1) {
 		if err != nil {
 			return file.end(err)
 		}

@@ -102,32 +102,36 @@ func train(ctx context.Context, o options, out *log.Logger) error {
 		}
 		return err
 	}
-	for run.Reader.Epoch < o.epochs {
-		epoch := run.Reader.Epoch
-		var loss float64
-		var batches int
-		for batch, err := range data.Resume(ctx, run.Reader) {
-			if err != nil {
-				return stop(err)
-			}
-			if batch.Len() > 0 { // none where all its samples were damaged
-				loss += run.Model.step(batch.Images().Float32(), batch.Labels(), float32(o.rate), 0.9)
-				batches++
-			}
-			// The state behind this batch goes with the weights that have seen it.
-			run.Reader = batch.State()
-			batch.Release()
-			if run.Reader.Batch%o.every == 0 {
-				if err := save(o.checkpoint, run); err != nil {
-					return err
-				}
+	var loss float64
+	var batches int
+	for batch, err := range data.Epochs(ctx, run.Reader, o.epochs) {
+		if err != nil {
+			return stop(err)
+		}
+		if batch.Len() > 0 { // none where all its samples were damaged
+			loss += run.Model.step(batch.Images().Float32(), batch.Labels(), float32(o.rate), 0.9)
+			batches++
+		}
+		// The state behind this batch goes with the weights that have seen it.
+		epoch := batch.Epoch()
+		run.Reader = batch.State()
+		batch.Release()
+		if run.Reader.Batch%o.every == 0 {
+			if err := save(o.checkpoint, run); err != nil {
+				return err
 			}
 		}
+		if run.Reader.Epoch == epoch {
+			continue
+		}
+		// That was the epoch's last batch. While the model is validated, the next epoch's
+		// first ones are made.
 		right, err := validate(ctx, o, run.Model)
 		if err != nil {
 			return stop(err)
 		}
 		out.Printf("epoch %d  loss %.4f  val %.1f%%", epoch, loss/float64(max(1, batches)), 100*right)
+		loss, batches = 0, 0
 	}
 	for _, bad := range data.BadSamples() {
 		out.Printf("left out %s of %s: %s", bad.Key, bad.Shard, bad.Reason)
