@@ -32,9 +32,10 @@ GOLANGCI_LINT := v2.15.0
 KERNEL_CLANG := clang-19
 KERNEL_FLAGS := --target=nvptx64-nvidia-cuda -march=sm_75 -O3 -ffp-contract=off -ffreestanding -fno-verbose-asm -fno-ident -Wall -Wextra -Werror -S
 LINT := .cache/tools/golangci-lint-$(GOLANGCI_LINT)
-# The S3 server of the tests.
+# The S3 servers of the tests.
 VERSITYGW := v1.8.0
-S3_SERVER := .cache/tools/versitygw-$(VERSITYGW)
+MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
+S3_SERVERS := .cache/tools/versitygw-$(VERSITYGW) .cache/tools/minio-$(MINIO)
 
 # Where goroutines share memory: these rooms are tested under the race detector.
 RACE := $(addsuffix /...,$(wildcard ./store ./source ./shard ./dataset ./pack ./reader ./imaging ./feed ./observe ./gpu ./cmd))
@@ -233,13 +234,15 @@ $(LINT):
 	@mv .cache/tools/golangci-lint $@
 
 # So is the S3 server.
-$(S3_SERVER):
+.cache/tools/versitygw-%: MODULE = github.com/versity/versitygw/cmd/versitygw
+.cache/tools/minio-%: MODULE = github.com/minio/minio
+$(S3_SERVERS): .cache/tools/%:
 	@mkdir -p .cache/tools
-	rm -f .cache/tools/versitygw*
-	CGO_ENABLED=0 GOBIN='$(CURDIR)/.cache/tools' GOFLAGS= $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
-	@mv .cache/tools/versitygw $@
+	rm -f .cache/tools/$(notdir $(MODULE))*
+	CGO_ENABLED=0 GOBIN='$(CURDIR)/.cache/tools' GOFLAGS= $(GO) install $(MODULE)@$(patsubst $(notdir $(MODULE))-%,%,$*)
+	@mv .cache/tools/$(notdir $(MODULE)) $@
 
-tools: $(S3_SERVER) ## install the S3 server of the tests into .cache/tools
+tools: $(S3_SERVERS) ## install the S3 servers of the tests into .cache/tools: minutes, once
 
 peers: ## install the Python peers into .venv, once per version of their list
 	@PYTHON='$(PYTHON)' sh tools/peers/venv.sh .venv tools/peers/requirements.txt

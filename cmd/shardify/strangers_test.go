@@ -12,6 +12,7 @@ import (
 
 	"shardify/dataset/datasettest"
 	"shardify/internal/peers"
+	"shardify/store/file"
 	"shardify/store/open"
 	"shardify/store/s3/s3test"
 )
@@ -43,16 +44,23 @@ json.dump({"objects": names, "samples": samples}, sys.stdout)
 // server keeps, and webdataset the shards over HTTP; and with the URLs that boto3 signs we
 // read the data set without credentials.
 func TestStrangers(t *testing.T) {
+	for name, start := range s3test.Servers() {
+		t.Run(name, func(t *testing.T) { readByStrangers(t, start(t)) })
+	}
+}
+
+func readByStrangers(t *testing.T, server *s3test.Server) {
 	python := peers.Python(t)
 	peers.Program(t, "curl") // webdataset's way to a URL
-	server := s3test.Start(t)
 	server.Setenv(t, server.Endpoint)
 	const remote = "s3://" + s3test.Bucket + "/a set"
 	st, err := open.URL(t.Context(), remote)
 	if err != nil {
 		t.Fatal(err)
 	}
+	local := t.TempDir()
 	datasettest.Write(t, st, datasettest.Options{})
+	datasettest.Write(t, file.New(local), datasettest.Options{})
 	urls := filepath.Join(t.TempDir(), "objects.json")
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(python, "-c", strangers, s3test.Bucket, "a set/", urls)
@@ -69,7 +77,7 @@ func TestStrangers(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &said); err != nil {
 		t.Fatalf("%v: %s", err, stdout.String())
 	}
-	want := files(t, filepath.Join(server.Dir, s3test.Bucket, "a set"))
+	want := files(t, local)
 	if len(said.Objects) != len(want) || len(want) == 0 {
 		t.Errorf("boto3 reads %d objects; there are %d", len(said.Objects), len(want))
 	}

@@ -13,7 +13,12 @@ import (
 
 // Every command reads from s3:// what it reads from a folder.
 func TestS3(t *testing.T) {
-	server := s3test.Start(t)
+	for name, start := range s3test.Servers() {
+		t.Run(name, func(t *testing.T) { readS3(t, start(t)) })
+	}
+}
+
+func readS3(t *testing.T, server *s3test.Server) {
 	server.Setenv(t, server.Endpoint)
 	const remote = "s3://" + s3test.Bucket + "/data"
 	local := filepath.Join(t.TempDir(), "data")

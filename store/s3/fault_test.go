@@ -346,10 +346,26 @@ func TestUploadsBounded(t *testing.T) {
 	}
 }
 
-// Of what a killed writer leaves, Sweep leaves nothing.
+// Of what a killed writer leaves, Sweep leaves nothing, and Unfinished says before what
+// there is.
 func TestSweepOfAnotherProcess(t *testing.T) {
-	server := s3test.Start(t)
+	for name, start := range s3test.Servers() {
+		t.Run(name, func(t *testing.T) { sweepAnother(t, start(t)) })
+	}
+}
+
+func sweepAnother(t *testing.T, server *s3test.Server) {
 	server.Setenv(t, server.Endpoint)
+	all := newStore(t, bucketURL, s3.Config{})
+	parts := func(s *s3.Store, prefix string) (n int64) {
+		for u, err := range s.Unfinished(t.Context(), prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += u.Size / (5 << 20)
+		}
+		return n
+	}
 	killed := newStore(t, bucketURL+"/x", s3.Config{PartSize: 5 << 20})
 	w, err := killed.Create(t.Context(), "d/a")
 	if err != nil {
@@ -360,14 +376,22 @@ func TestSweepOfAnotherProcess(t *testing.T) {
 	}
 	// A killed process has no part under way: one that lands after the abort
 	// would make the upload anew.
-	for deadline := time.Now().Add(time.Minute); uploads(t, server) < 2; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); parts(all, "") < 2; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d of the 2 whole parts are there", uploads(t, server))
+			t.Fatalf("%d of the 2 whole parts are there", parts(all, ""))
 		}
 	}
 	other := newStore(t, bucketURL+"/x", s3.Config{})
-	if err := other.Sweep(t.Context(), "e"); err != nil || uploads(t, server) == 0 {
-		t.Fatalf("a Sweep of another prefix: %v, %d files left", err, uploads(t, server))
+	for prefix, want := range map[string]int64{"": 2, "d": 2, "d/": 2, "d/a": 2, "d/a/": 0, "e": 0, "x": 0} {
+		if n := parts(other, prefix); n != want {
+			t.Errorf("%d parts below %q, want %d", n, prefix, want)
+		}
+	}
+	if err := other.Sweep(t.Context(), "e"); err != nil || parts(all, "") != 2 {
+		t.Fatalf("a Sweep of another prefix: %v, %d parts left", err, parts(all, ""))
+	}
+	if err := newStore(t, bucketURL+"/y", s3.Config{}).Sweep(t.Context(), ""); err != nil || parts(all, "") != 2 {
+		t.Fatalf("a Sweep of another store: %v, %d parts left", err, parts(all, ""))
 	}
 	if err := other.Sweep(t.Context(), "d/"); err != nil {
 		t.Fatal(err)
@@ -375,8 +399,8 @@ func TestSweepOfAnotherProcess(t *testing.T) {
 	if err := w.Commit(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Commit after Sweep: %v", err)
 	}
-	if n := uploads(t, server); n != 0 {
-		t.Errorf("%d files are left", n)
+	if n := parts(all, ""); n != 0 {
+		t.Errorf("%d parts are left", n)
 	}
 }
 

@@ -56,6 +56,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
@@ -94,6 +95,7 @@ type Store struct {
 	c      Config
 	client *awss3.Client
 	region string // for messages
+	amazon bool   // there is no endpoint of one's own
 	creds  *aws.CredentialsCache
 
 	// Parts under way, and memory for more.
@@ -175,6 +177,7 @@ func New(ctx context.Context, url string, c Config) (*Store, error) {
 			o.BaseEndpoint = aws.String(s.c.Endpoint)
 		}
 		plain := false
+		s.amazon = o.BaseEndpoint == nil
 		if o.BaseEndpoint != nil {
 			fault = checkEndpoint(*o.BaseEndpoint)
 			plain = strings.HasPrefix(*o.BaseEndpoint, "http:")
@@ -370,7 +373,7 @@ func (s *Store) ListFrom(ctx context.Context, prefix, after string, folders bool
 		if !possible(prefix) {
 			return
 		}
-		in := awss3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: s.key(prefix), RequestPayer: s.payer()}
+		in := awss3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: s.key(sendable(prefix)), RequestPayer: s.payer()}
 		if folders {
 			in.Delimiter = aws.String("/")
 		}
@@ -449,6 +452,22 @@ func possible(prefix string) bool {
 	return !strings.HasPrefix(prefix[at+1:], store.TempPrefix) && (at < 0 || store.CheckName(prefix[:at]) == nil)
 }
 
+// sendable is as much of a prefix as every server takes: text, and no component that is
+// nothing but dots (MinIO). What begins with it and not with prefix is left out of its list.
+func sendable(prefix string) string {
+	for i, c := range prefix {
+		if c == utf8.RuneError {
+			prefix = prefix[:i]
+			break
+		}
+	}
+	folder := prefix[:strings.LastIndexByte(prefix, '/')+1]
+	if strings.Trim(prefix[len(folder):], ".") == "" {
+		return folder
+	}
+	return prefix
+}
+
 // Remove deletes an object.
 func (s *Store) Remove(ctx context.Context, name string) error {
 	if err := s.check(ctx, "remove", name); err != nil {
@@ -496,7 +515,23 @@ func (s *Store) Sweep(ctx context.Context, prefix string) error {
 // whose ModTime is that of their beginning.
 func (s *Store) uploads(ctx context.Context, op, prefix string) iter.Seq2[store.Unfinished, error] {
 	return func(yield func(store.Unfinished, error) bool) {
-		in := awss3.ListMultipartUploadsInput{Bucket: &s.bucket, Prefix: s.key(prefix), RequestPayer: s.payer()}
+		under, some := s.key(sendable(prefix)), false
+		for u, err := range s.uploadsUnder(ctx, op, prefix, under) {
+			if some = true; !yield(u, err) {
+				return
+			}
+		}
+		// MinIO takes a prefix for the one key whose uploads are wanted.
+		if !some && !s.amazon && *under != "" {
+			s.uploadsUnder(ctx, op, prefix, nil)(yield)
+		}
+	}
+}
+
+// uploadsUnder is uploads of what the server has under a prefix of keys.
+func (s *Store) uploadsUnder(ctx context.Context, op, prefix string, under *string) iter.Seq2[store.Unfinished, error] {
+	return func(yield func(store.Unfinished, error) bool) {
+		in := awss3.ListMultipartUploadsInput{Bucket: &s.bucket, Prefix: under, RequestPayer: s.payer()}
 		for {
 			var out *awss3.ListMultipartUploadsOutput
 			err := s.do(ctx, op, prefix, func() (err error) {

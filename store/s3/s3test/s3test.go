@@ -1,6 +1,6 @@
-// Package s3test gives tests a real S3 server, versitygw, on loopback and a free port,
-// and a handler to put in front of it that counts requests and breaks answers. Call
-// [Start], then [Server.Setenv] or [Server.Environment].
+// Package s3test gives tests a real S3 server, versitygw or MinIO, on loopback and a free
+// port, and a handler to put in front of it that counts requests and breaks answers. Call
+// [Start] or [StartMinIO], then [Server.Setenv] or [Server.Environment].
 package s3test
 
 import (
@@ -32,30 +32,62 @@ const Region = "us-east-1"
 type Server struct {
 	// Endpoint is its URL, http://127.0.0.1:PORT.
 	Endpoint string
-	// Dir is the folder that holds the buckets, as folders of files.
+	// Dir is the folder that holds the buckets, which versitygw has as folders of files.
 	Dir string
 	// Access and Secret are the credentials that it takes.
 	Access, Secret string
 
-	program, side string
-	mu            sync.Mutex
-	kill          func() // the process, and waits for its end
+	// command returns the process that listens on 127.0.0.1:PORT, and health is a path that
+	// it answers with the status ready when it is that.
+	command func(address string) *exec.Cmd
+	health  string
+	ready   int
+
+	mu   sync.Mutex
+	kill func() // the process, and waits for its end
 }
 
-// Start starts a server, or skips the test where versitygw is not installed.
+// Start starts versitygw, or skips the test where it is not installed.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	program := peers.Tool(t, "versitygw")
-	root := t.TempDir()
-	s := &Server{
-		Dir: filepath.Join(root, "buckets"), Access: "AKIATEST", Secret: rand.Text(),
-		program: program, side: filepath.Join(root, "side"),
+	program, side := peers.Tool(t, "versitygw"), t.TempDir()
+	s := newServer(t, "/health", http.StatusOK)
+	s.command = func(address string) *exec.Cmd {
+		return exec.Command(program, "--port", address, "--access", s.Access, "--secret", s.Secret, "--region", Region,
+			"--keep-alive", "--quiet", "--health", s.health, "posix", "--sidecar", side, s.Dir)
 	}
-	for _, dir := range []string{filepath.Join(s.Dir, Bucket), s.side} {
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			t.Fatal(err)
-		}
+	return s.start(t)
+}
+
+// StartMinIO starts MinIO, or skips the test where it is not installed.
+func StartMinIO(t testing.TB) *Server {
+	t.Helper()
+	program := peers.Tool(t, "minio")
+	s := newServer(t, "/"+Bucket+"/", http.StatusForbidden) // to who has not signed; 503 before
+	s.command = func(address string) *exec.Cmd {
+		cmd := exec.Command(program, "server", "--address", address, "--quiet", s.Dir)
+		cmd.Env = append(os.Environ(), "MINIO_ROOT_USER="+s.Access, "MINIO_ROOT_PASSWORD="+s.Secret, "MINIO_REGION="+Region, "MINIO_BROWSER=off", "MINIO_UPDATE=off")
+		return cmd
 	}
+	return s.start(t)
+}
+
+// Servers are all of them, by their names.
+func Servers() map[string]func(testing.TB) *Server {
+	return map[string]func(testing.TB) *Server{"versitygw": Start, "MinIO": StartMinIO}
+}
+
+func newServer(t testing.TB, health string, ready int) *Server {
+	t.Helper()
+	s := &Server{Dir: filepath.Join(t.TempDir(), "buckets"), Access: "AKIATEST", Secret: rand.Text(), health: health, ready: ready}
+	if err := os.MkdirAll(filepath.Join(s.Dir, Bucket), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *Server) start(t testing.TB) *Server {
+	t.Helper()
 	t.Cleanup(s.Kill)
 	// The port may be taken by another before the server has it.
 	for try := 0; ; try++ {
@@ -93,9 +125,8 @@ func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var log bytes.Buffer
-	port := strings.TrimPrefix(s.Endpoint, "http://")
-	cmd := exec.Command(s.program, "--port", port, "--access", s.Access, "--secret", s.Secret, "--region", Region,
-		"--keep-alive", "--quiet", "--health", "/health", "posix", "--sidecar", s.side, s.Dir)
+	address := strings.TrimPrefix(s.Endpoint, "http://")
+	cmd := s.command(address)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -107,15 +138,15 @@ func (s *Server) Restart() error {
 	for range 500 {
 		select {
 		case err := <-ended:
-			return fmt.Errorf("versitygw ended: %w: %s", err, log.String())
+			return fmt.Errorf("%s ended: %w: %s", cmd.Path, err, log.String())
 		case <-time.After(20 * time.Millisecond):
 		}
-		answer, err := client.Get(s.Endpoint + "/health")
+		answer, err := client.Get(s.Endpoint + s.health)
 		if err != nil {
 			continue
 		}
 		answer.Body.Close()
-		if answer.StatusCode == http.StatusOK {
+		if answer.StatusCode == s.ready {
 			s.kill = func() {
 				cmd.Process.Kill()
 				<-ended
@@ -125,7 +156,7 @@ func (s *Server) Restart() error {
 	}
 	cmd.Process.Kill()
 	<-ended
-	return fmt.Errorf("versitygw does not answer on %s: %s", port, log.String())
+	return fmt.Errorf("%s does not answer on %s: %s", cmd.Path, address, log.String())
 }
 
 // Environment is the AWS_ variables for the server, and against whatever this machine
