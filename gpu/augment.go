@@ -89,17 +89,17 @@ type augmentOp struct {
 }
 
 type augmentSample struct {
-	matrix         [6]float64
-	noise          uint64
-	warp, border   uint32
-	flipX, flipY   uint32
-	_, _           uint32 // of the result's mirrors
-	fill           uint32
-	erase, noisy   uint32
-	x0, y0, x1, y1 uint32
-	ops, needs     uint32
-	blur           [2]uint32
-	op             [maxOps]augmentOp
+	matrix           [6]float64
+	noise            uint64
+	warp, border     uint32
+	flipX, flipY     uint32
+	mirrorX, mirrorY uint32
+	fill             uint32
+	erase, noisy     uint32
+	x0, y0, x1, y1   uint32
+	ops, needs       uint32
+	blur             [2]uint32
+	op               [maxOps]augmentOp
 }
 
 const statisticsBytes = 8 + (4+1)*3*256
@@ -290,6 +290,19 @@ func (p *passes) erase(e augment.Erasing) {
 	s := p.open(func(*augmentSample) bool { return true })
 	s.x0, s.y0, s.x1, s.y1 = uint32(g.X), uint32(g.Y), uint32(g.X+g.Width), uint32(g.Y+g.Height)
 	s.erase, s.noisy, s.noise = packed(e.Value.Color), flag(e.Value.Random), e.Noise
+}
+
+// mirror flips the result.
+func (p *passes) mirror(x, y bool) {
+	if !x && !y {
+		return
+	}
+	n := len(p.list)
+	if n == 0 || p.list[n-1].blur[0] > 0 {
+		p.next()
+		n = len(p.list)
+	}
+	p.list[n-1].mirrorX, p.list[n-1].mirrorY = flag(x), flag(y)
 }
 
 // end returns what was wrong.

@@ -10,6 +10,7 @@ import (
 	"shardify/imaging/augment"
 	"shardify/imaging/resize"
 	"shardify/imaging/tensor"
+	"shardify/imaging/transform"
 	"shardify/reader"
 )
 
@@ -148,6 +149,31 @@ func BenchmarkNormalize(b *testing.B) {
 	}
 }
 
+// benchCrop is what RandomResizedCrop draws for image i.
+func benchCrop(i, width, height int) augment.Region {
+	r := augment.NewRand(1, 0, uint64(i))
+	return augment.RandomResizedCrop{}.Draw(&r, width, height)
+}
+
+// photographs are a batch of images of 500 x 375 pixels, and how many bytes their crops have.
+func photographs(b *testing.B, d *Device) (src Tensor, images []Image, bytes int64) {
+	const w, h = 500, 375
+	src, err := d.Alloc("image", reader.DTypeUint8, benchBatch*w*h*3)
+	if err != nil {
+		b.Fatal(err)
+	}
+	offsets, sizes := []int64{0}, []int64{}
+	for i := range benchBatch {
+		offsets, sizes = append(offsets, int64(i+1)*w*h*3), append(sizes, h, w)
+		g := benchCrop(i, w, h)
+		bytes += 3 * int64(g.Width) * int64(g.Height)
+	}
+	if images, err = Ragged(src, offsets, sizes); err != nil {
+		b.Fatal(err)
+	}
+	return src, images, bytes
+}
+
 // BenchmarkResize is RandomResizedCrop of images of 500 x 375 pixels to 224 x 224, under the
 // filter of its name: what it reads of them, and what it writes.
 func BenchmarkResize(b *testing.B) {
@@ -159,21 +185,10 @@ func BenchmarkResize(b *testing.B) {
 					b.Error(err)
 				}
 			})
-			const w, h = 500, 375
-			src, err := d.Alloc("image", reader.DTypeUint8, benchBatch*w*h*3)
-			if err != nil {
-				b.Fatal(err)
-			}
-			offsets, sizes, each, bytes := []int64{0}, []int64{}, make([]Resizing, benchBatch), int64(benchBytes)
-			for i := range each {
-				r := augment.NewRand(1, 0, uint64(i))
-				each[i] = Resizing{Crop: augment.RandomResizedCrop{}.Draw(&r, w, h), Width: benchSide, Height: benchSide, Filter: filter}
-				offsets, sizes = append(offsets, int64(i+1)*w*h*3), append(sizes, h, w)
-				bytes += 3 * int64(each[i].Crop.Width) * int64(each[i].Crop.Height)
-			}
-			images, err := Ragged(src, offsets, sizes)
-			if err != nil {
-				b.Fatal(err)
+			src, images, bytes := photographs(b, d)
+			each := make([]Resizing, benchBatch)
+			for i, m := range images {
+				each[i] = Resizing{Crop: benchCrop(i, m.Width, m.Height), Width: benchSide, Height: benchSide, Filter: filter}
 			}
 			z, err := d.NewResizer(ResizerConfig{Images: benchBatch})
 			if err != nil {
@@ -188,7 +203,7 @@ func BenchmarkResize(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			b.SetBytes(bytes)
+			b.SetBytes(bytes + benchBytes)
 			b.ResetTimer()
 			for i := range b.N {
 				if err := z.Apply(out[i%2], images, each, s); err != nil {
@@ -206,28 +221,107 @@ func BenchmarkResize(b *testing.B) {
 	}
 }
 
-// BenchmarkAugment is rotation, jitter and flip of every image.
-func BenchmarkAugment(b *testing.B) {
-	var made []Tensor
-	var g *Augmenter
-	each := make([]Augmentation, benchBatch)
-	for i := range each {
-		r := augment.NewRand(1, 0, uint64(i))
-		jitter := augment.ColorJitter{Brightness: augment.GainOf(0.4), Contrast: augment.GainOf(0.4), Saturation: augment.GainOf(0.4), Hue: augment.Spread{-0.1, 0.1}}.Draw(&r, benchSide, benchSide)
-		each[i] = Augmentation{FlipX: i%2 == 0, Matrix: augment.RandomRotation{Degrees: augment.Spread{-30, 30}}.Draw(&r, benchSide, benchSide).Matrix, Ops: jitter[:]}
-	}
-	onCard(b, 2*benchBytes, func(d *Device, src Tensor, s Stream, i int) error {
-		if g == nil {
-			var err error
-			if g, err = d.NewAugmenter(AugmenterConfig{Images: benchBatch, Width: benchSide, Height: benchSide}); err != nil {
-				return err
-			}
+// BenchmarkPipeline makes batches for a model of images of 500 x 375 pixels: what it reads
+// of them, and what it writes at the end.
+func BenchmarkPipeline(b *testing.B) {
+	for _, x := range []struct {
+		name string
+		list transform.List
+	}{
+		{"crop", transform.List{transform.RandomResizedCrop{Size: transform.Size{benchSide}}, transform.RandomHorizontalFlip{}, transform.ImageNet}},
+		{"jitter", transform.List{
+			transform.RandomResizedCrop{Size: transform.Size{benchSide}}, transform.RandomHorizontalFlip{},
+			transform.ColorJitter{Brightness: augment.GainOf(0.4), Contrast: augment.GainOf(0.4), Saturation: augment.GainOf(0.4), Hue: augment.Spread{-0.1, 0.1}}, transform.ImageNet,
+		}},
+		{"randaugment", transform.List{transform.RandomResizedCrop{Size: transform.Size{benchSide}}, transform.RandomHorizontalFlip{}, transform.RandAugment{}, transform.ImageNet}},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			d := card(b)
 			b.Cleanup(func() {
-				if err := g.Close(); err != nil {
+				if err := d.Close(); err != nil {
 					b.Error(err)
 				}
 			})
-		}
-		return g.Apply(results(b, d, &made, reader.DTypeUint8, benchBatch, benchSide, benchSide, 3)[i%2], src, each, s)
-	})
+			src, images, bytes := photographs(b, d)
+			p, err := d.NewPipeline(PipelineConfig{BatchSize: benchBatch, Transform: x.list, DType: reader.DTypeFloat32})
+			if err != nil {
+				b.Fatal(err)
+			}
+			random := make([]augment.Rand, benchBatch)
+			for i := range random {
+				random[i] = augment.NewRand(1, 0, uint64(i))
+			}
+			var made []Tensor
+			out := results(b, d, &made, p.DType(), p.Shape(benchBatch)...)
+			s, err := d.NewStream()
+			if err == nil {
+				err = errors.Join(p.Apply(out[0], images, random, nil, s), d.Synchronize(s))
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(bytes + out[0].Bytes)
+			b.ResetTimer()
+			for i := range b.N {
+				if err := p.Apply(out[i%2], images, random, nil, s); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := d.Synchronize(s); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			if err := errors.Join(d.DestroyStream(s), p.Close(), d.Free(src)); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+}
+
+// BenchmarkAugment augments every image, by what its name says: colour is rotation, jitter and
+// flip; blur is SimCLR's, of 23 pixels; levels is equalise.
+func BenchmarkAugment(b *testing.B) {
+	for _, x := range []struct {
+		name string
+		draw func(r *augment.Rand, i int) Augmentation
+	}{
+		{"flip", func(_ *augment.Rand, i int) Augmentation { return Augmentation{FlipX: i%2 == 0} }},
+		{"colour", func(r *augment.Rand, i int) Augmentation {
+			jitter := augment.ColorJitter{Brightness: augment.GainOf(0.4), Contrast: augment.GainOf(0.4), Saturation: augment.GainOf(0.4), Hue: augment.Spread{-0.1, 0.1}}.Draw(r, benchSide, benchSide)
+			return Augmentation{
+				FlipX: i%2 == 0, Ops: jitter[:], Interpolation: augment.Bilinear,
+				Matrix: augment.RandomRotation{Degrees: augment.Spread{-30, 30}}.Draw(r, benchSide, benchSide).Matrix,
+			}
+		}},
+		{"blur", func(r *augment.Rand, _ int) Augmentation {
+			return Augmentation{Ops: []augment.Op{augment.GaussianBlur{}.Draw(r, benchSide, benchSide)}}
+		}},
+		{"levels", func(*augment.Rand, int) Augmentation {
+			return Augmentation{Ops: []augment.Op{{Kind: augment.Equalize}}}
+		}},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			var made []Tensor
+			var g *Augmenter
+			each := make([]Augmentation, benchBatch)
+			for i := range each {
+				r := augment.NewRand(1, 0, uint64(i))
+				each[i] = x.draw(&r, i)
+			}
+			onCard(b, 2*benchBytes, func(d *Device, src Tensor, s Stream, i int) error {
+				if g == nil {
+					var err error
+					if g, err = d.NewAugmenter(AugmenterConfig{Images: benchBatch, Width: benchSide, Height: benchSide}); err != nil {
+						return err
+					}
+					b.Cleanup(func() {
+						if err := g.Close(); err != nil {
+							b.Error(err)
+						}
+					})
+				}
+				return g.Apply(results(b, d, &made, reader.DTypeUint8, benchBatch, benchSide, benchSide, 3)[i%2], src, each, s)
+			})
+		})
+	}
 }

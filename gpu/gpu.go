@@ -18,9 +18,11 @@
 //		err = b.Release(stream)     // the memory is used again when the stream is past that
 //	}
 //
-// An [Augmenter] does on the GPU what the transforms of imaging/augment draw, and
-// [Device.Normalize] makes of bytes what a reader would at the end: normalised floats of
-// either layout, blended under MixUp and CutMix. Both give the CPU's numbers, bit for bit.
+// A [Pipeline] carries out on the GPU what a reader.Config says is to become of images:
+// [Split] divides it. A [Resizer] cuts and scales images of any sizes, an [Augmenter] does
+// what the transforms of imaging/augment draw, and [Device.Normalize] makes of bytes what a
+// reader would at the end: normalised floats of either layout, blended under MixUp and
+// CutMix. All give the CPU's numbers, bit for bit.
 //
 // Streams and pointers are CUDA's own, of the primary context, so that they go to and come
 // from any other library of the process that uses CUDA. One process feeds any number of

@@ -166,11 +166,20 @@ const maxBlocks = 65535
 // for bit; under MixUp too, which a reader has in float32 only: others are rounded once, at
 // the end.
 func (d *Device) Normalize(dst, src Tensor, c NormalizeConfig, s Stream) error {
+	put, err := d.normalize(dst, src, c)
+	if err != nil {
+		return err
+	}
+	return put(src.Data, s)
+}
+
+// normalize does so with images that lie where those of src do, or in another place.
+func (d *Device) normalize(dst, src Tensor, c NormalizeConfig) (put func(src Pointer, s Stream) error, err error) {
 	if err := c.Validate(); err != nil {
-		return fmt.Errorf("gpu: normalize: %w", err)
+		return nil, fmt.Errorf("gpu: normalize: %w", err)
 	}
 	if src.DType != reader.DTypeUint8 || len(src.Shape) != 4 || src.Shape[3] != 3 {
-		return fmt.Errorf("gpu: normalize: the images are of dtype %q and shape %v; want uint8 and [N, height, width, 3]", src.DType, src.Shape)
+		return nil, fmt.Errorf("gpu: normalize: the images are of dtype %q and shape %v; want uint8 and [N, height, width, 3]", src.DType, src.Shape)
 	}
 	n, h, w := src.Shape[0], src.Shape[1], src.Shape[2]
 	want := []int{n, 3, h, w}
@@ -178,17 +187,17 @@ func (d *Device) Normalize(dst, src Tensor, c NormalizeConfig, s Stream) error {
 		want = src.Shape
 	}
 	if !slices.Equal(dst.Shape, want) {
-		return fmt.Errorf("gpu: normalize: the result has shape %v; want %v", dst.Shape, want)
+		return nil, fmt.Errorf("gpu: normalize: the result has shape %v; want %v", dst.Shape, want)
 	}
 	if n < 1 || h < 1 || w < 1 || int64(h)*int64(w) > math.MaxInt32 || int64(n) > math.MaxInt32 {
-		return fmt.Errorf("gpu: normalize: images of shape %v", src.Shape)
+		return nil, fmt.Errorf("gpu: normalize: images of shape %v", src.Shape)
 	}
 	elements := int64(n) * int64(h) * int64(w) * 3
 	if src.Bytes != elements || dst.Bytes != elements*int64(dst.DType.Size()) {
-		return fmt.Errorf("gpu: normalize: %d and %d bytes do not hold %d images of %d x %d", src.Bytes, dst.Bytes, n, w, h)
+		return nil, fmt.Errorf("gpu: normalize: %d and %d bytes do not hold %d images of %d x %d", src.Bytes, dst.Bytes, n, w, h)
 	}
 	if src.Data%16 != 0 || dst.Data%16 != 0 {
-		return fmt.Errorf("gpu: normalize: the tensors begin at %#x and %#x; want multiples of 16", src.Data, dst.Data)
+		return nil, fmt.Errorf("gpu: normalize: the tensors begin at %#x and %#x; want multiples of 16", src.Data, dst.Data)
 	}
 	args := normalizeArgs{
 		src: src.Data, dst: dst.Data, n: uint32(n), plane: uint32(h * w), width: uint32(w),
@@ -205,7 +214,7 @@ func (d *Device) Normalize(dst, src Tensor, c NormalizeConfig, s Stream) error {
 		name = "cutmix_"
 		g := b.Region
 		if g.X < 0 || g.Y < 0 || g.Width < 0 || g.Height < 0 || g.Width > w-g.X || g.Height > h-g.Y {
-			return fmt.Errorf("gpu: normalize: cutmix of %+v, which does not lie within %d x %d", g, w, h)
+			return nil, fmt.Errorf("gpu: normalize: cutmix of %+v, which does not lie within %d x %d", g, w, h)
 		}
 		args.x0, args.y0, args.x1, args.y1 = uint32(g.X), uint32(g.Y), uint32(g.X+g.Width), uint32(g.Y+g.Height)
 	} else if b != nil {
@@ -217,15 +226,18 @@ func (d *Device) Normalize(dst, src Tensor, c NormalizeConfig, s Stream) error {
 	case reader.DTypeFloat32, reader.DTypeFloat16, reader.DTypeBFloat16:
 	case reader.DTypeUint8:
 		if name == "mixup_" {
-			return errors.New("gpu: normalize: mixup makes floats; the result is of dtype \"uint8\"")
+			return nil, errors.New("gpu: normalize: mixup makes floats; the result is of dtype \"uint8\"")
 		}
 	default:
-		return fmt.Errorf("gpu: normalize: the result is of dtype %q; want float32, float16, bfloat16 or uint8", dst.DType)
+		return nil, fmt.Errorf("gpu: normalize: the result is of dtype %q; want float32, float16, bfloat16 or uint8", dst.DType)
 	}
 	f, err := d.kernel(name + string(dst.DType) + "_" + strings.ToLower(c.Layout.String()))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	blocks := (h*w + each*threads - 1) / (each * threads)
-	return f.Launch(cuda.Grid{uint32(blocks), uint32(min(n, maxBlocks)), 1}, cuda.Grid{threads, 1, 1}, s, unsafe.Pointer(&args))
+	return func(src Pointer, s Stream) error {
+		args.src = src
+		return f.Launch(cuda.Grid{uint32(blocks), uint32(min(n, maxBlocks)), 1}, cuda.Grid{threads, 1, 1}, s, unsafe.Pointer(&args))
+	}, nil
 }

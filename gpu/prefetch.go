@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"shardify/gpu/internal/cuda"
+	"shardify/imaging/augment"
 	"shardify/reader"
 )
 
@@ -68,12 +69,16 @@ type Batch struct {
 	Keys    []string
 	// Device is the GPU that it is on.
 	Device *Device
+	// Random is where all comes from that is random in each image; it is there where they
+	// have sizes of their own (reader.CollateRagged), for a Pipeline.
+	Random []augment.Rand
 
-	tensors  []Tensor
-	ring     *ring
-	slot     *slot
-	released atomic.Bool
-	lost     runtime.Cleanup
+	offsets, sizes []int64 // of such images
+	tensors        []Tensor
+	ring           *ring
+	slot           *slot
+	released       atomic.Bool
+	lost           runtime.Cleanup
 }
 
 // Prefetch brings batches to a GPU ahead of their use. batches begins a pass over them, such
@@ -127,6 +132,21 @@ func describe(b *Batch, h host, c PrefetchConfig) {
 	if c.Keys {
 		b.Keys = from.Keys()
 	}
+	if offsets, ok := from.Tensor("image_offsets"); ok {
+		sizes, _ := from.Tensor("image_sizes")
+		b.offsets, b.sizes = slices.Clone(offsets.Int64()), slices.Clone(sizes.Int64())
+		b.Random = make([]augment.Rand, from.Len())
+		for i := range b.Random {
+			b.Random[i] = from.Random(i)
+		}
+	}
+}
+
+// Images are the images of a batch of a reader with DTypeUint8, LayoutNHWC and
+// CollateRagged, where they lie in its tensor "image".
+func (b *Batch) Images() ([]Image, error) {
+	images, _ := b.Tensor("image")
+	return Ragged(images, b.offsets, b.sizes)
 }
 
 // host is a batch in the host's memory.

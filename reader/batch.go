@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
+
+	"shardify/imaging/augment"
 )
 
 // Batch is the samples of one step. It is the caller's until Release: its memory
@@ -133,6 +135,13 @@ func (b *Batch) Blend() (m Blend, ok bool) {
 // Samples are the samples' numbers in the split, as in Plan. Under OnBadSubstitute
 // they are those of the samples that are there. Of a Stream they are its own numbers.
 func (b *Batch) Samples() []int64 { return b.use().samples }
+
+// Random is where all comes from that Config.Transform draws for sample i. Transforms that
+// are carried out elsewhere, on a GPU, say, draw the same from it.
+func (b *Batch) Random(i int) augment.Rand {
+	j := b.use()
+	return j.plan.random(j.samples[i], j.copies[i])
+}
 
 // Key is the key of sample i. It is the caller's.
 func (b *Batch) Key(i int) string { return string(b.use().key(i)) }

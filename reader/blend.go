@@ -109,24 +109,29 @@ func (j *job) layBlend(at int64) int64 {
 	return j.blendAt + c.blendBytes(j.n, j.canvas.bytes)
 }
 
-// drawBlend returns how to blend global batch b of images of width x height.
-func (c *Config) drawBlend(epoch int, b int64, width, height int) Blend {
+// DrawBlend returns how batch b of an epoch, of images of width x height, is blended, which
+// depends on Seed, MixUp and CutMix alone; ok is false where it is not. It is for those who
+// blend batches elsewhere, on a GPU, say.
+func (c *Config) DrawBlend(epoch int, b int64, width, height int) (m Blend, ok bool) {
+	if !c.blends() {
+		return m, false
+	}
 	random := augment.NewBatchRand(c.Seed, uint64(epoch), uint64(b))
 	cut := c.CutMix != nil
 	if cut && c.MixUp != nil {
 		cut = random.Float64() < 0.5
 	}
 	if cut {
-		return Blend{c.CutMix.Draw(&random, width, height), true}
+		return Blend{c.CutMix.Draw(&random, width, height), true}, true
 	}
-	return Blend{c.MixUp.Draw(&random), false}
+	return Blend{c.MixUp.Draw(&random), false}, true
 }
 
 // blend blends the images of the job, and lists the tensors of their labels.
 func (j *job) blend() {
 	c := &j.pass.reader.config
 	p := &j.canvas
-	m := c.drawBlend(j.plan.epoch, j.number, p.width, p.height)
+	m, _ := c.DrawBlend(j.plan.epoch, j.number, p.width, p.height)
 	j.blended = m
 	n := j.n
 	at := j.blendAt

@@ -252,14 +252,14 @@ func (j *job) compact() {
 	ends := make([]int32, 0, j.slots)
 	for k, i := range j.kept {
 		if s := j.stands[i]; s != nil {
-			j.samples[i], j.labels[i], j.shards[i] = s.sample, s.label, s.shard
+			j.samples[i], j.copies[i], j.labels[i], j.shards[i] = s.sample, 0, s.label, s.shard
 			copy(j.fields[i*names:][:names], s.fields)
 			keys = append(keys, s.key...)
 		} else {
 			keys = append(keys, j.key(i)...)
 		}
 		if k < i {
-			j.samples[k], j.labels[k], j.shards[k] = j.samples[i], j.labels[i], j.shards[i]
+			j.samples[k], j.copies[k], j.labels[k], j.shards[k] = j.samples[i], j.copies[i], j.labels[i], j.shards[i]
 			copy(j.fields[k*names:][:names], j.fields[i*names:][:names])
 			if size > 0 {
 				copy(j.slab.data[int64(k)*size:][:size], j.slab.data[int64(i)*size:][:size])

@@ -253,9 +253,15 @@ func (c Config) withDefaults() Config {
 	c.Seek = or(c.Seek, SeekAuto)
 	c.Workers = or(c.Workers, runtime.GOMAXPROCS(0))
 	if c.Decode == DecodeImage && c.Collate == CollateStack && c.Transform == nil {
-		c.Transform = transform.List{transform.Resize{Size: transform.Size{256}}, transform.CenterCrop{Size: transform.Size{224}}}
+		c.Transform = DefaultTransform()
 	}
 	return c
+}
+
+// DefaultTransform is what is done to images where Config.Transform says nothing and they
+// are stacked: the middle 224 x 224 pixels of what is scaled to 256 along the shorter side.
+func DefaultTransform() transform.List {
+	return transform.List{transform.Resize{Size: transform.Size{256}}, transform.CenterCrop{Size: transform.Size{224}}}
 }
 
 func or[T comparable](v, d T) T {

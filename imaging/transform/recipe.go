@@ -3,6 +3,7 @@ package transform
 import (
 	"errors"
 	"fmt"
+	"iter"
 
 	"shardify/imaging"
 	"shardify/imaging/augment"
@@ -22,7 +23,7 @@ type Recipe struct {
 	maxPixels     int64
 	width, height int // of the source
 	stages        []stage
-	paints        []paint
+	paints        []Paint
 	flipX, flipY  bool
 	drawn         augment.Ops // memory for RandAugment
 }
@@ -37,11 +38,38 @@ type stage struct {
 	from, to            int // its paints
 }
 
-// paint is an operation on colours: an Op, or where its Region is not empty an Erasing.
-type paint struct {
-	op      augment.Op
-	erasing augment.Erasing
+// Paint is an operation on colours: an Op, or where its Region is not empty an Erasing.
+type Paint struct {
+	Op      augment.Op
+	Erasing augment.Erasing
 }
+
+// Stage is a stage of a recipe, for those who carry it out elsewhere: on a GPU, say.
+type Stage struct {
+	// Geometry makes of what the stage before made, of the source at first, an image of
+	// Width x Height, with Look.
+	Geometry      augment.Geometry
+	Look          augment.Look
+	Width, Height int
+	// Paints change its colours, one after the other. They are the recipe's.
+	Paints []Paint
+}
+
+// Stages are the stages of a recipe, in order, with their numbers. At the end there may be
+// flips left to do: see Flips.
+func (r *Recipe) Stages() iter.Seq2[int, Stage] {
+	return func(yield func(int, Stage) bool) {
+		for i := range r.stages {
+			s := &r.stages[i]
+			if !yield(i, Stage{s.geometry, s.look, s.outWidth, s.outHeight, r.paints[s.from:s.to:s.to]}) {
+				return
+			}
+		}
+	}
+}
+
+// Flips are those that are left to do behind the last stage, as with a View.
+func (r *Recipe) Flips() (x, y bool) { return r.flipX, r.flipY }
 
 // begin starts a recipe for an image of width x height.
 func (r *Recipe) begin(width, height int) {
@@ -247,7 +275,7 @@ func (r *Recipe) paint(op augment.Op) error {
 	if m, ok := op.Matrix(r.Size()); ok {
 		return r.warp(augment.Warp{Matrix: m, Interpolation: op.Interpolation, Fill: op.Fill})
 	}
-	r.paints = append(r.paints, paint{op: op})
+	r.paints = append(r.paints, Paint{Op: op})
 	r.last().to = len(r.paints)
 	return nil
 }
@@ -274,7 +302,7 @@ func (r *Recipe) erase(e augment.Erasing) error {
 			e.Region.Y = h - e.Region.Y - e.Region.Height
 		}
 	}
-	r.paints = append(r.paints, paint{erasing: e})
+	r.paints = append(r.paints, Paint{Erasing: e})
 	r.last().to = len(r.paints)
 	return nil
 }
@@ -456,9 +484,9 @@ func (r *Recipe) carry(ws *Workspace, src *imaging.Image, first augment.Geometry
 		}
 		for k := s.from; k < s.to; k++ {
 			p := &r.paints[k]
-			err := p.op.Apply(&ws.augment, &ws.view)
-			if err == nil && p.erasing.Region.Width > 0 {
-				err = p.erasing.Apply(&ws.augment, &ws.view)
+			err := p.Op.Apply(&ws.augment, &ws.view)
+			if err == nil && p.Erasing.Region.Width > 0 {
+				err = p.Erasing.Apply(&ws.augment, &ws.view)
 			}
 			if err != nil {
 				return View{}, err

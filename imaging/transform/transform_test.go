@@ -713,7 +713,7 @@ func TestChoices(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, paint := range r.paints {
-				switch paint.op.Kind {
+				switch paint.Op.Kind {
 				case augment.Grayscale:
 					done[0] += 1. / n
 				case augment.Invert:
