@@ -31,13 +31,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 
 
-def require(what: str) -> None:
-    """Skip loudly for what is not there, or fail where everything has to be."""
-    if os.environ.get("SHARDIFY_PEERS") == "require":
-        pytest.fail(f"{what} is missing; `make test-python` installs it")
-    pytest.skip(f"SKIPPED LOUDLY: {what} is missing; `make test-python` installs it and runs this")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the programs, unless SHARDREAD_PROGRAMS says where they are."""

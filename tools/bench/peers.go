@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -567,6 +568,54 @@ func printLoading(w io.Writer, rows []Loading) {
 		if r.Error != "" {
 			fmt.Fprintf(w, "- failed: %s, %s: %s\n", r.Name, r.DType, firstAndLast(r.Error))
 		}
+	}
+}
+
+// printSummary writes a line for each loader, the fastest first, without what is there to
+// show what AVX-512 does. First batch, CPU and memory are those of the first type.
+func printSummary(w io.Writer, rows []Loading) {
+	byName := map[string]map[string]Loading{}
+	var names []string
+	for _, r := range rows {
+		if strings.Contains(r.Name, "AVX-512 off") {
+			continue
+		}
+		if byName[r.Name] == nil {
+			byName[r.Name] = map[string]Loading{}
+			names = append(names, r.Name)
+		}
+		byName[r.Name][r.DType] = r
+	}
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Compare(byName[b][dtypes[0]].Rate, byName[a][dtypes[0]].Rate)
+	})
+	fmt.Fprint(w, "| |")
+	for _, dtype := range dtypes {
+		fmt.Fprintf(w, " images/s, %s |", dtype)
+	}
+	fmt.Fprintf(w, " first batch, s | CPU s per 1,000 | memory |\n|---|%s\n", strings.Repeat("---:|", len(dtypes)+3))
+	for _, name := range names {
+		first := byName[name][dtypes[0]]
+		bold := ""
+		if first.Ours {
+			bold = "**"
+		}
+		fmt.Fprintf(w, "| %s%s%s |", bold, name, bold)
+		for _, dtype := range dtypes {
+			switch r, ok := byName[name][dtype]; {
+			case !ok:
+				fmt.Fprint(w, " – |")
+			case r.Error != "":
+				fmt.Fprint(w, " failed |")
+			default:
+				fmt.Fprintf(w, " %s%s%s |", bold, thousands(int64(r.Rate)), bold)
+			}
+		}
+		if first.Rate == 0 {
+			fmt.Fprint(w, " | | |\n")
+			continue
+		}
+		fmt.Fprintf(w, " %.2f | %.2f | %.0f MB |\n", first.First, first.CPU, float64(first.PSS)/1e6)
 	}
 }
 

@@ -19,7 +19,7 @@ type publication struct {
 	name string
 	// plot says what the plot shows.
 	plot string
-	// front: README.md shows the rates.
+	// front: README.md shows the loaders' rates.
 	front bool
 }
 
@@ -86,9 +86,7 @@ func publish(ctx context.Context) error {
 func (p publication) pages() map[string]func(text, data []byte) ([]byte, error) {
 	pages := map[string]func(text, data []byte) ([]byte, error){"docs/benchmarks.md": p.table}
 	if p.front {
-		pages["README.md"] = func(text, _ []byte) ([]byte, error) {
-			return p.between(text, fmt.Sprintf("![Images a second of the loaders](docs/benchmarks/%s-rate.png)\n", p.name))
-		}
+		pages["README.md"] = p.summary
 	}
 	return pages
 }
@@ -104,6 +102,22 @@ func (p publication) table(text, data []byte) ([]byte, error) {
 		return nil, err
 	}
 	return p.between(text, fmt.Sprintf("\n![%s](benchmarks/%s.png)\n%s\n", p.plot, p.name, table.String()))
+}
+
+// summary puts the plot of the loaders' rates, and a table of all but what the plot leaves
+// out, into a text, in their place.
+func (p publication) summary(text, data []byte) ([]byte, error) {
+	var rep report
+	if err := json.Unmarshal(data, &rep); err != nil {
+		return nil, fmt.Errorf("%s.json: %w", p.name, err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n![Images a second of the loaders](docs/benchmarks/%s-rate.png)\n\n", p.name)
+	fmt.Fprintf(&b, "%s photographs to random crops of 224 × 224 in batches of 256, on %d cores (%s), all in one run:\n\n",
+		thousands(rep.Files), rep.Host.Cores, rep.Host.CPU)
+	printSummary(&b, rep.Loading)
+	fmt.Fprintln(&b)
+	return p.between(text, b.String())
 }
 
 // between puts something between the marks of a benchmark.

@@ -89,6 +89,30 @@ func TestPublicationTable(t *testing.T) {
 	}
 }
 
+// The README has each loader once, the fastest first, whatever has failed.
+func TestPublicationSummary(t *testing.T) {
+	p := publication{name: "peers"}
+	begin, end := marks(p.name)
+	got, err := p.summary([]byte(begin+end), frozen(t, p.name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `| | images/s, uint8 | images/s, float32 | first batch, s | CPU s per 1,000 | memory |
+|---|---:|---:|---:|---:|---:|
+| **shardread bench, no seek points** | **5,100** | **2,100** | 0.20 | 0.40 | 250 MB |
+| DALI 2.4.0, CPU | 1,200 | 1,100 | 0.60 | 1.65 | 990 MB |
+| torchvision 0.29.2, Pillow | 900 | 800 | 3.00 | 2.10 | 900 MB |
+| FFCV 1.0.2 | failed | failed | | | |
+
+` + end
+	if !strings.HasSuffix(string(got), want) || !strings.Contains(string(got), "peers-rate.png") {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if again, err := p.summary(got, frozen(t, p.name)); err != nil || !bytes.Equal(again, got) {
+		t.Errorf("the second time it is another: %v", err)
+	}
+}
+
 // The plots show every loader and its figures, say what has failed, and are the same bytes
 // for the same figures.
 func TestPlots(t *testing.T) {
