@@ -159,6 +159,10 @@ test-gpu: ## the tests of gpu on this machine's NVIDIA card, which must be there
 bench-gpu: ## the floors of docs/gpu.md on this machine's NVIDIA card, and what each kernel does
 	@GO='$(GO)' BENCH='$(BENCH)' BENCHTIME='$(BENCHTIME)' sh tools/gpu.sh bench
 
+.PHONY: bench-train
+bench-train: build peers-torch ## training in PyTorch fed by shardread, by DataLoader, and by a batch on the GPU, the ceiling
+	SHARDREAD_PROGRAMS='$(CURDIR)/bin' .cache/peers/torch/bin/python python/benchmarks/train.py $(if $(PHOTOS),--photos '$(PHOTOS)') $(if $(ROUNDS),--rounds $(ROUNDS))
+
 .PHONY: gpu-kit
 gpu-kit: ## dist/gpu-kit.tgz: bin/ with the programs and gpu's tests, for a machine with a card and no Go
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
