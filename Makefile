@@ -134,6 +134,14 @@ bench-jpeg: build peers programs peers-codecs peers-torch ## decoding JPEG on on
 bench-augment: build peers-torch ## transforms on one core, against torchvision's of tensors and of PIL images
 	$(GO) run ./tools/bench $(BENCHFLAGS) augment
 
+.PHONY: compare-pixels
+compare-pixels: peers peers-torch peers-dali ## what Kornia and DALI make of a photograph, against Pillow
+	@dir=$$(mktemp -d) && trap 'rm -r "$$dir"' EXIT && \
+	photograph=$$(ls '$(PHOTOS)'/*.[jJ]* | head -n 1) && echo "$$photograph" && \
+	.venv/bin/python tools/peers/pixels.py pillow "$$photograph" "$$dir/pillow.npz" && \
+	.cache/peers/torch/bin/python tools/peers/pixels.py kornia "$$dir/pillow.npz" && \
+	.cache/peers/dali/bin/python tools/peers/pixels.py dali "$$dir/pillow.npz"
+
 bench-memory: build ## resident memory of shardread against its budget, with outliers
 	$(GO) run ./tools/bench memory
 

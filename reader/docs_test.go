@@ -12,7 +12,7 @@ import (
 func TestDocsNameTests(t *testing.T) {
 	var code strings.Builder
 	var files []string
-	for _, pattern := range []string{".", "../store/*", "../source/*", "../pack", "../cmd/*", "../imaging", "../tools/shuffling", "../gpu", "../gpu/internal/*", "../feed"} {
+	for _, pattern := range []string{".", "../store/*", "../source/*", "../dataset", "../pack", "../cmd/*", "../imaging", "../tools/shuffling", "../gpu", "../gpu/internal/*", "../feed"} {
 		found, err := filepath.Glob(filepath.Join(pattern, "*_test.go"))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %d files of tests, %v", pattern, len(found), err)
