@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // maxRedirects is as many as browsers follow at least.
@@ -22,6 +23,7 @@ type Client struct {
 	// Not an http.Client: that would send Referer, and with it a query, to another host,
 	// and quote what it is redirected to.
 	transport *http.Transport
+	redirects redirects
 }
 
 // NewClient returns a client. The error is that c is not valid, or that the file of
@@ -44,42 +46,52 @@ func NewClient(c Config) (*Client, error) {
 	for name, value := range c.Header {
 		header.Set(name, value)
 	}
-	return &Client{header, logins, t}, nil
+	return &Client{header: header, logins: logins, transport: t}, nil
 }
 
 // Close closes idle connections.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// Get sends a request for an object and follows redirects. The answer has a body, which
-// the caller closes, and any status but a redirect's. Errors do not name the URL: the
-// caller does, by its [Title]; [Fault] makes them complete.
-func (c *Client) Get(ctx context.Context, target string, header http.Header) (*http.Response, error) {
-	u, err := parse(target)
+// Get sends a request for an object and follows redirects. Where they have led is
+// remembered: for as long as its signature says, a minute where it has none, and for ever if
+// all of them are permanent (301, 308). With direct, a request goes there at once, and only
+// if it is turned away follows the redirects again. The answer has a body, which the caller
+// closes, and any status but a redirect's. Errors do not name the URL: the caller does, by its
+// [Title]; [Fault] makes them complete.
+func (c *Client) Get(ctx context.Context, target string, header http.Header, direct bool) (*http.Response, error) {
+	first, err := parse(target)
 	if err != nil {
 		return nil, err
 	}
-	first := *u
-	for range maxRedirects + 1 {
-		u.User = nil // net/http would make a header of it
-		req := (&http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: header.Clone()}).WithContext(ctx)
-		if req.Header == nil {
-			req.Header = http.Header{}
+	if to := c.redirects.find(target, time.Now()); direct && to != nil {
+		a, err := c.ask(ctx, *to, first, header)
+		if err == nil && a.StatusCode < 300 {
+			return a, nil
 		}
-		req.Header.Set("User-Agent", "shardify")
-		req.Header.Set("Accept-Encoding", "identity")
-		c.authorize(req, &first)
-		a, err := c.transport.RoundTrip(req)
+		c.redirects.forget(target, to)
+		if err != nil || !moved(a.StatusCode) {
+			return a, err
+		}
+		drop(a)
+	}
+	permanent := true
+	u := *first
+	for hops := range maxRedirects + 1 {
+		a, err := c.ask(ctx, u, first, header)
 		if err != nil {
 			return nil, err
 		}
 		switch a.StatusCode {
-		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		case http.StatusMovedPermanently, http.StatusPermanentRedirect:
+		case http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect:
+			permanent = false
 		default:
+			if hops > 0 && a.StatusCode < 300 {
+				c.redirects.remember(target, &u, permanent, time.Now())
+			}
 			return a, nil
 		}
-		// What little stands in it is read, so that the connection can be used again.
-		_, _ = io.CopyN(io.Discard, a.Body, 16<<10)
-		_ = a.Body.Close()
+		drop(a)
 		to, err := u.Parse(a.Header.Get("Location"))
 		switch {
 		case err != nil || a.Header.Get("Location") == "" || to.Scheme != "http" && to.Scheme != "https" || to.Host == "":
@@ -89,9 +101,29 @@ func (c *Client) Get(ctx context.Context, target string, header http.Header) (*h
 		case to.Host == u.Host && to.Path == u.Path+"/":
 			return nil, fmt.Errorf("%w: this is a folder of the server", fs.ErrNotExist)
 		}
-		u = to
+		u = *to
 	}
 	return nil, fmt.Errorf("%w: more than %d redirects", fs.ErrInvalid, maxRedirects)
+}
+
+// drop ends an answer that nobody wants. What little stands in it is read, so that the
+// connection can be used again.
+func drop(a *http.Response) {
+	_, _ = io.CopyN(io.Discard, a.Body, 16<<10)
+	_ = a.Body.Close()
+}
+
+// ask sends a request to a URL to which first, which the user gave, has led.
+func (c *Client) ask(ctx context.Context, u url.URL, first *url.URL, header http.Header) (*http.Response, error) {
+	u.User = nil // net/http would make a header of it
+	req := (&http.Request{Method: http.MethodGet, URL: &u, Host: u.Host, Header: header.Clone()}).WithContext(ctx)
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	req.Header.Set("User-Agent", "shardify")
+	req.Header.Set("Accept-Encoding", "identity")
+	c.authorize(req, first)
+	return c.transport.RoundTrip(req)
 }
 
 // authorize adds what the host of a request is to see. first is the URL that the user

@@ -39,10 +39,11 @@
 // 8 MiB of an object skip what they do not want, which is enough for manifests and
 // indexes; reads behind that are errors.ErrUnsupported.
 //
-// Redirects are followed, ten at most, but not from https to http. Proxies are those of
+// Redirects are followed, ten at most, but not from https to http. ReadAt goes straight to
+// where an object's URL has led before ([Client.Get]); Open and Stat ask anew. Proxies are those of
 // HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Connections are kept and reused; HTTP/2 is not
 // used, as all requests would share one connection there, and one stream of TCP and TLS
-// be the limit of all.
+// be the limit of all: docs/http.md has what was measured.
 //
 // Open and ReadAt make one attempt: wrap the store in store/retry, which waits as long as
 // a server says (Retry-After) that answers 429 or 503 (store.ErrThrottled).
@@ -368,7 +369,7 @@ func (o *object) get(ctx context.Context, op string, v version, p []byte, off in
 	h := http.Header{}
 	h.Set("Range", fmt.Sprintf("bytes=%d-%d", off, off+int64(len(p))-1))
 	v.condition(h)
-	r, err := o.s.client.Get(ctx, o.target, h)
+	r, err := o.s.client.Get(ctx, o.target, h, op == "read")
 	if err != nil {
 		return a, Fault(ctx, op, where, err)
 	}

@@ -489,6 +489,104 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
+// As with Hugging Face, a URL leads to a signed one of another host: it is asked once, and
+// again when the signature has expired or the object is no more there; what is behind it is
+// compared as ever.
+func TestRedirectRemembered(t *testing.T) {
+	dir := t.TempDir()
+	data := random(1, 400_000)
+	put(t, dir, "a-1", data)
+	var resolved, fetched, refused atomic.Int64
+	var signature, at atomic.Value
+	signature.Store("1")
+	at.Store("a-1")
+	cdn := serve(t, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		if r.URL.Query().Get("Signature") != signature.Load() {
+			refused.Add(1)
+			w.WriteHeader(nethttp.StatusForbidden)
+			return
+		}
+		fetched.Add(1)
+		withETag(dir).ServeHTTP(w, r)
+	}))
+	hub := serve(t, nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		resolved.Add(1)
+		nethttp.Redirect(w, r, fmt.Sprintf("%s/%s?Expires=%d&Signature=%s", cdn.URL, at.Load(), time.Now().Add(time.Hour).Unix(), signature.Load()), nethttp.StatusFound)
+	}))
+	s := newStore(t, hub.URL+"/resolve", http.Config{})
+	o, err := s.Open(store.WithSize(t.Context(), int64(len(data))), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranges := func(o store.Object, n int) {
+		t.Helper()
+		for i := range n {
+			p := make([]byte, 1000)
+			if _, err := o.ReadAt(t.Context(), p, int64(1000*i)); err != nil || !bytes.Equal(p, data[1000*i:][:1000]) {
+				t.Fatalf("range %d: %v", i, err)
+			}
+		}
+	}
+	counts := func(what string, want ...int64) {
+		t.Helper()
+		for i, n := range []*atomic.Int64{&resolved, &fetched, &refused} {
+			if got := n.Swap(0); got != want[i] {
+				t.Errorf("%s: %s %d times, want %d", what, []string{"resolved", "fetched", "refused"}[i], got, want[i])
+			}
+		}
+	}
+	ranges(o, 20)
+	counts("20 ranges", 1, 20, 0)
+	again, err := s.Open(store.WithSize(t.Context(), int64(len(data))), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranges(again, 20)
+	counts("20 of the same object, opened again", 0, 20, 0)
+	if _, err := s.Open(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	counts("opened without its size", 1, 1, 0)
+	signature.Store("2") // as if it had expired
+	ranges(o, 20)
+	counts("with a signature that has expired", 1, 20, 1)
+	put(t, dir, "a-2", data)
+	if err := os.Remove(filepath.Join(dir, "a-1")); err != nil {
+		t.Fatal(err)
+	}
+	at.Store("a-2")
+	o, err = s.Open(store.WithSize(t.Context(), int64(len(data))), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranges(o, 20)
+	counts("elsewhere", 1, 21, 0)
+	// Other bytes behind the same target, and behind another one.
+	other := random(2, len(data))
+	put(t, dir, "a-2", other)
+	for range 2 {
+		if _, err := o.ReadAt(t.Context(), make([]byte, 10), 5); !errors.Is(err, store.ErrChanged) {
+			t.Errorf("replaced: %v", err)
+		}
+	}
+	put(t, dir, "a-3", other)
+	at.Store("a-3")
+	signature.Store("3")
+	if _, err := o.ReadAt(t.Context(), make([]byte, 10), 5); !errors.Is(err, store.ErrChanged) {
+		t.Errorf("replaced elsewhere: %v", err)
+	}
+	// Nothing is to be had any more.
+	signature.Store("none")
+	at.Store("none")
+	if _, err := again.ReadAt(t.Context(), make([]byte, 10), 5); !errors.Is(err, store.ErrChanged) || !strings.Contains(err.Error(), "404") {
+		t.Errorf("removed: %v", err)
+	}
+	cdn.Close()
+	if _, err := again.ReadAt(t.Context(), make([]byte, 10), 5); err == nil || errors.Is(err, store.ErrChanged) || strings.Contains(err.Error(), "Signature") {
+		t.Errorf("a host that is down: %v", err)
+	}
+}
+
 // A login comes from ~/.netrc for its host, and not beside a signature.
 func TestNetrc(t *testing.T) {
 	dir := t.TempDir()

@@ -149,7 +149,7 @@ func (b *body) connect() (stalled bool, err error) {
 			header.Set("If-Range", v)
 		}
 	}
-	answer, err := b.o.client.Get(ctx, b.url, header)
+	answer, err := b.o.client.Get(ctx, b.url, header, b.off > 0)
 	if err != nil {
 		return b.stalled.Load(), http.Fault(b.ctx, "get", b.name, err)
 	}
