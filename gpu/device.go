@@ -23,6 +23,7 @@ type Device struct {
 	kernels kernels
 	meter   meter
 	monitor monitor
+	nvjpeg  []string // where nvJPEG is looked for; nil: in the usual places
 }
 
 // Open opens a GPU by its number, from 0, among those that CUDA_VISIBLE_DEVICES lets be

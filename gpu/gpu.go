@@ -24,6 +24,9 @@
 // reader would at the end: normalised floats of either layout, blended under MixUp and
 // CutMix. All give the CPU's numbers, bit for bit.
 //
+// [Decode] is Prefetch for batches of image files: nvJPEG decodes them on the card, beside the
+// CPU, which does what nvJPEG cannot, and as much of the rest as it has time for.
+//
 // Streams and pointers are CUDA's own, of the primary context, so that they go to and come
 // from any other library of the process that uses CUDA. One process feeds any number of
 // GPUs: each by a Prefetch of a pass of its own, or all in turn by [PrefetchAll].

@@ -70,8 +70,10 @@ type Batch struct {
 	// Device is the GPU that it is on.
 	Device *Device
 	// Random is where all comes from that is random in each image; it is there where they
-	// have sizes of their own (reader.CollateRagged), for a Pipeline.
+	// have sizes of their own (reader.CollateRagged, or Decode), for a Pipeline.
 	Random []augment.Rand
+	// Decoded says who has decoded the images, in batches of Decode.
+	Decoded Decoded
 
 	offsets, sizes []int64 // of such images
 	tensors        []Tensor
@@ -106,7 +108,12 @@ type Batch struct {
 // left or ctx cancelled; all goroutines, the stream and the memory are gone then, but for
 // the memory of batches that the consumer still holds, which their Release frees.
 func Prefetch(ctx context.Context, d *Device, batches func(context.Context) iter.Seq2[*reader.Batch, error], c PrefetchConfig) iter.Seq2[*Batch, error] {
-	return prefetch(ctx, d.context, &d.meter, func(ctx context.Context) iter.Seq2[host, error] {
+	return prefetch(ctx, d.context, &d.meter, hosts(batches), d.describe, c)
+}
+
+// hosts are a reader's batches, as the ring takes them.
+func hosts(batches func(context.Context) iter.Seq2[*reader.Batch, error]) func(context.Context) iter.Seq2[host, error] {
+	return func(ctx context.Context) iter.Seq2[host, error] {
 		return func(yield func(host, error) bool) {
 			for b, err := range batches(ctx) {
 				if err != nil {
@@ -118,15 +125,13 @@ func Prefetch(ctx context.Context, d *Device, batches func(context.Context) iter
 				}
 			}
 		}
-	}, func(b *Batch, h host, c PrefetchConfig) {
-		b.Device = d
-		describe(b, h, c)
-	}, c)
+	}
 }
 
 // describe copies what a batch on the GPU keeps of one in the host's memory.
-func describe(b *Batch, h host, c PrefetchConfig) {
+func (d *Device) describe(b *Batch, h host, c PrefetchConfig) {
 	from := h.(*reader.Batch)
+	b.Device = d
 	b.Epoch, b.Number, b.State, b.Bad = from.Epoch(), from.Number(), from.State(), from.Bad()
 	b.Samples = slices.Clone(from.Samples())
 	if c.Keys {
@@ -143,7 +148,7 @@ func describe(b *Batch, h host, c PrefetchConfig) {
 }
 
 // Images are the images of a batch of a reader with DTypeUint8, LayoutNHWC and
-// CollateRagged, where they lie in its tensor "image".
+// CollateRagged, or of Decode, where they lie in its tensor "image".
 func (b *Batch) Images() ([]Image, error) {
 	images, _ := b.Tensor("image")
 	return Ragged(images, b.offsets, b.sizes)
@@ -190,6 +195,7 @@ type ring struct {
 	meter    *meter
 	config   PrefetchConfig
 	describe func(*Batch, host, PrefetchConfig)
+	decoding *decoding // of Decode's batches; nil where all that they have is copied
 	copies   Stream
 
 	ctx    context.Context
@@ -215,6 +221,8 @@ type slot struct {
 	turn   int
 	// reused: reuse was recorded.
 	reused bool
+	// room is what decoding has for it.
+	room *room
 	// holders counts the reaper, and who is to release the batch.
 	holders atomic.Int32
 	// out: the consumer has it. (ring.mu)
@@ -246,7 +254,17 @@ type reaping struct {
 var errDropped = errors.New("gpu: a batch was dropped without Release; call it on every batch, when all that uses it was put into a stream")
 
 func prefetch(ctx context.Context, d driver, m *meter, batches func(context.Context) iter.Seq2[host, error], describe func(*Batch, host, PrefetchConfig), c PrefetchConfig) iter.Seq2[*Batch, error] {
+	return prefetchWith(ctx, d, m, batches, describe, c, func() (*decoding, error) { return nil, nil })
+}
+
+// prefetchWith is prefetch, with what each pass begins for Decode.
+func prefetchWith(ctx context.Context, d driver, m *meter, batches func(context.Context) iter.Seq2[host, error], describe func(*Batch, host, PrefetchConfig), c PrefetchConfig, begin func() (*decoding, error)) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
+		decoding, err := begin() // which checks c, too
+		if err != nil {
+			yield(nil, err)
+			return
+		}
 		if err := c.Validate(); err != nil {
 			yield(nil, fmt.Errorf("gpu: prefetch: %w", err))
 			return
@@ -254,7 +272,7 @@ func prefetch(ctx context.Context, d driver, m *meter, batches func(context.Cont
 		c := c.withDefaults()
 		ctx, cancel := context.WithCancelCause(ctx)
 		r := &ring{
-			driver: d, meter: m, config: c, describe: describe, ctx: ctx, cancel: cancel,
+			driver: d, meter: m, config: c, describe: describe, decoding: decoding, ctx: ctx, cancel: cancel,
 			free: make(chan *slot, c.Depth), filled: make(chan filled, c.Depth+1), reap: make(chan reaping, c.Depth),
 			leak: func() { cancel(errDropped) },
 		}
@@ -410,23 +428,15 @@ const tensorAlign = 256
 // upload puts a batch's copies into the stream, and sees to it that the host's batch is
 // released.
 func (r *ring) upload(s *slot, h host) (*Batch, error) {
-	from := h.Tensors()
-	b := &Batch{ring: r, slot: s, tensors: make([]Tensor, len(from))}
+	b := &Batch{ring: r, slot: s}
 	r.describe(b, h, r.config)
-	var size int64
-	for i, t := range from {
-		b.tensors[i] = Tensor{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Shape), Data: Pointer(size), Bytes: int64(len(t.Data))}
-		size += (int64(len(t.Data)) + tensorAlign - 1) / tensorAlign * tensorAlign
+	var err error
+	if r.decoding != nil {
+		err = r.decoding.fill(r, s, b, h)
+	} else {
+		err = r.fill(s, b, h.Tensors())
 	}
-	if err := r.grow(s, size); err != nil {
-		h.Release()
-		return nil, err
-	}
-	for i := range b.tensors {
-		b.tensors[i].Data += s.memory
-	}
-	s.turn = 1 - s.turn
-	if err := r.copy(s, b.tensors, from); err != nil {
+	if err != nil {
 		if r.over(r.driver.SynchronizeStream(r.copies)) {
 			h.Release()
 		}
@@ -437,23 +447,65 @@ func (r *ring) upload(s *slot, h host) (*Batch, error) {
 	return b, nil
 }
 
-func (r *ring) copy(s *slot, to []Tensor, from []reader.Tensor) error {
+// fill copies tensors as they are.
+func (r *ring) fill(s *slot, b *Batch, from []reader.Tensor) error {
+	if err := r.lay(s, b, from); err != nil {
+		return err
+	}
+	pieces := make([]piece, len(from))
+	for i, t := range from {
+		pieces[i] = piece{t.Name, b.tensors[i].Data, t.Data}
+	}
+	return r.copy(s, pieces)
+}
+
+// lay gives a batch its tensors, of the names, types and shapes of others, and memory.
+func (r *ring) lay(s *slot, b *Batch, as []reader.Tensor) error {
+	b.tensors = make([]Tensor, len(as))
+	var size int64
+	for i, t := range as {
+		bytes := int64(t.DType.Size())
+		for _, n := range t.Shape {
+			bytes *= int64(n)
+		}
+		b.tensors[i] = Tensor{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Shape), Data: Pointer(size), Bytes: bytes}
+		size += (bytes + tensorAlign - 1) / tensorAlign * tensorAlign
+	}
+	if err := r.grow(s, size); err != nil {
+		return err
+	}
+	for i := range b.tensors {
+		b.tensors[i].Data += s.memory
+	}
+	return nil
+}
+
+// piece is something to copy: of a tensor's, or all of it.
+type piece struct {
+	tensor string
+	to     Pointer
+	from   []byte
+}
+
+// copy puts all copies of a batch into the stream, and the ready event behind them.
+func (r *ring) copy(s *slot, pieces []piece) error {
 	if s.reused {
 		if err := r.driver.Wait(r.copies, s.reuse); err != nil {
 			return err
 		}
 	}
+	s.turn = 1 - s.turn
 	t := &s.stamps[s.turn]
 	t.bytes, t.waited = 0, false
 	if err := r.driver.Record(t.begin, r.copies); err != nil {
 		return err
 	}
 	var bytes int64
-	for i, x := range from {
-		if err := r.driver.Upload(to[i].Data, x.Data, r.copies); err != nil {
-			return fmt.Errorf("tensor %q: %w", x.Name, err)
+	for _, x := range pieces {
+		if err := r.driver.Upload(x.to, x.from, r.copies); err != nil {
+			return fmt.Errorf("tensor %q: %w", x.tensor, err)
 		}
-		bytes += int64(len(x.Data))
+		bytes += int64(len(x.from))
 	}
 	if err := r.driver.Record(t.end, r.copies); err != nil {
 		return err
@@ -574,6 +626,9 @@ func (r *ring) end() error {
 	if r.copies != 0 {
 		faults = append(faults, r.driver.DestroyStream(r.copies))
 	}
+	if r.decoding != nil {
+		faults = append(faults, r.decoding.leave())
+	}
 	return errors.Join(faults...)
 }
 
@@ -589,6 +644,9 @@ func (r *ring) retire(s *slot) error {
 	}
 	if len(faults) == 0 {
 		faults = append(faults, r.settle(&s.stamps[s.turn]))
+	}
+	if s.room != nil {
+		faults = append(faults, r.decoding.vacate(r, s))
 	}
 	if s.size > 0 {
 		faults = append(faults, r.driver.Free(s.memory))

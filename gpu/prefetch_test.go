@@ -26,6 +26,9 @@ type play struct {
 	source error
 	// cancel: the context is cancelled when this batch, from 1, has come.
 	cancel int
+	// decode: batches are files, which are decoded by decoder.
+	decode  bool
+	decoder simDecoder
 }
 
 // run runs a play on a simulated GPU, in the order that choose chooses, and returns the
@@ -38,11 +41,16 @@ func (p play) run(t *testing.T, s *sim, choose func(s *sim, names []string) int)
 			return func(yield func(host, error) bool) {
 				for i := range p.batches {
 					b := &slab{sim: s, number: i, content: i, bytes: make([]byte, 300)}
+					var h host = b
+					if p.decode {
+						b.bytes = shaded(i)
+						h = files{b}
+					}
 					s.mu.Lock()
 					s.slabs[&b.bytes[0]] = b
 					s.live["slabs"]++
 					s.mu.Unlock()
-					if !yield(b, nil) {
+					if !yield(h, nil) {
 						return
 					}
 				}
@@ -51,11 +59,20 @@ func (p play) run(t *testing.T, s *sim, choose func(s *sim, names []string) int)
 				}
 			}
 		}
-		number := func(b *Batch, h host, _ PrefetchConfig) { b.Number = int64(h.(*slab).number) }
+		number := func(b *Batch, h host, _ PrefetchConfig) {
+			if f, ok := h.(files); ok {
+				h = f.slab
+			}
+			b.Number = int64(h.(*slab).number)
+		}
 		done := false
 		go func() {
 			defer func() { done = true }()
-			came, end = p.consume(s, prefetch(ctx, s, &s.meter, source, number, PrefetchConfig{Depth: p.depth}), cancel)
+			pass := prefetch(ctx, s, &s.meter, source, number, PrefetchConfig{Depth: p.depth})
+			if p.decode {
+				pass = prefetchWith(ctx, s, &s.meter, source, number, PrefetchConfig{Depth: p.depth}, func() (*decoding, error) { return p.decoder.begin(s, p.depth) })
+			}
+			came, end = p.consume(s, pass, cancel)
 		}()
 		for {
 			synctest.Wait()
@@ -100,7 +117,7 @@ func (p play) consume(s *sim, batches iter.Seq2[*Batch, error], cancel func()) (
 		came++
 		held = append(held, b)
 		data, ok := b.Tensor("image")
-		if !ok || data.Bytes != 300 || data.Data%tensorAlign != 0 {
+		if size := map[bool]int64{false: 300, true: 3 * shadeSide * shadeSide}[p.decode]; !ok || data.Bytes != size || data.Data%tensorAlign != 0 {
 			s.wrongly("tensor %+v", data)
 		}
 		if b.Wait(compute) == nil {
@@ -223,6 +240,9 @@ func (p play) judge(s *sim, came int, end error) {
 	}
 	if came != want {
 		s.wrongly("%d batches came", came)
+	}
+	if p.decode {
+		return
 	}
 	// Statistics count every copy, once.
 	st := s.meter.stats()

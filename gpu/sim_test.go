@@ -37,6 +37,7 @@ type sim struct {
 	streams map[Stream]*simStream
 	events  map[cuda.Event]*record
 	slabs   map[*byte]*slab // by their bytes
+	staging map[*byte]bool
 	live    map[string]int
 	pending map[string]*call
 	// history is what decides the state, besides what is pending.
@@ -70,9 +71,13 @@ type simOp struct {
 	waits   *record
 	records *record
 	src     *slab
+	staged  []byte // copied, in place of a slab
 	at      Pointer
 	want    int // what a kernel has to find
 }
+
+// works: it is done when the explorer chooses.
+func (op *simOp) works() bool { return op.src != nil || op.staged != nil || op.want != 0 }
 
 // record is an event as it was recorded once, and where. at is when it was done.
 type record struct {
@@ -100,7 +105,7 @@ type slab struct {
 func newSim() *sim {
 	return &sim{
 		memory: map[Pointer]*int{}, streams: map[Stream]*simStream{compute: {}}, events: map[cuda.Event]*record{},
-		slabs: map[*byte]*slab{}, live: map[string]int{}, pending: map[string]*call{}, history: map[string][]string{},
+		slabs: map[*byte]*slab{}, staging: map[*byte]bool{}, live: map[string]int{}, pending: map[string]*call{}, history: map[string][]string{},
 	}
 }
 
@@ -152,8 +157,11 @@ func (s *sim) later(name string, enabled func() bool, effect func()) error {
 		s.mu.Unlock()
 		return err
 	}
-	if s.pending[name] != nil {
-		panic("two calls are " + name)
+	for s.pending[name] != nil { // two wait for a stream after a fault
+		if !strings.HasPrefix(name, "synchronize stream") {
+			panic("two calls are " + name)
+		}
+		name += " too"
 	}
 	c := &call{enabled, effect, make(chan struct{})}
 	s.pending[name] = c
@@ -238,7 +246,7 @@ func (s *sim) settle() {
 		for _, st := range s.streams {
 			for len(st.queue) > 0 {
 				op := st.queue[0]
-				if op.src != nil || op.want != 0 || op.waits != nil && !op.waits.done {
+				if op.works() || op.waits != nil && !op.waits.done {
 					break
 				}
 				if op.records != nil {
@@ -316,8 +324,11 @@ func (s *sim) SynchronizeStream(h Stream) error {
 
 func (s *sim) Upload(dst Pointer, src []byte, h Stream) error {
 	return s.now("Upload", func() {
-		b := s.slabs[&src[0]]
-		s.put(h, &simOp{name: fmt.Sprintf("copy %d to %x", b.number, dst), src: b, at: dst})
+		if b := s.slabs[&src[0]]; b != nil {
+			s.put(h, &simOp{name: fmt.Sprintf("copy %d to %x", b.number, dst), src: b, at: dst})
+		} else if s.staging[&src[0]] {
+			s.put(h, &simOp{name: fmt.Sprintf("copy %d to %x", shade(src), dst), staged: src, at: dst})
+		} // else it is what says where images lie, whose fate is that of the images
 	})
 }
 
@@ -368,7 +379,7 @@ func (s *sim) actions() (names []string, do []func()) {
 		if len(st.queue) == 0 {
 			continue
 		}
-		if op := st.queue[0]; op.src != nil || op.want != 0 {
+		if op := st.queue[0]; op.works() {
 			all = append(all, action{fmt.Sprintf("run %x: %s", h, op.name), func() { s.run(h) }})
 		}
 	}
@@ -414,13 +425,15 @@ func (s *sim) run(h Stream) {
 	st := s.streams[h]
 	op := st.queue[0]
 	st.queue = st.queue[1:]
-	m := s.memory[op.at]
+	m := s.memory[op.at&^(1<<20-1)]
 	s.clock++
 	switch {
 	case m == nil:
 		s.wrongly("%s: the memory was freed", op.name)
 	case op.src != nil:
 		*m = op.src.content
+	case op.staged != nil:
+		*m = shade(op.staged)
 	case *m != op.want-1:
 		s.wrongly("%s: found %d", op.name, *m)
 	}

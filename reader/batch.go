@@ -177,6 +177,22 @@ func (b *Batch) Field(i int, name string) (data []byte, ok bool) {
 	return j.content(&j.fields[i*len(names)+at])
 }
 
+// Fault says that a field of sample i is damaged, as its caller has found who decodes what
+// DecodeNone leaves as it is. It is reported in Reader.BadSamples, and what becomes of the
+// sample is the caller's to do.
+func (b *Batch) Fault(i int, field string, err error) *SampleError {
+	j := b.use()
+	offset := int64(-1)
+	if at, found := slices.BinarySearch(j.names, field); found {
+		if x := &j.fields[i*len(j.names)+at]; x.offset != absent {
+			offset = x.offset
+		}
+	}
+	e := j.sampleError(i, field, offset, err)
+	j.pass.reader.bad.add(e)
+	return e
+}
+
 // Bad are the damaged samples that the batch lacks under OnBadSkip, or in whose place
 // others stand under OnBadSubstitute. It is the caller's.
 func (b *Batch) Bad() []*SampleError { return b.use().bad }

@@ -595,6 +595,39 @@ func flipBit(t *testing.T, st store.Store, name string, i int64, bit int) {
 	}
 }
 
+// What a batch's caller finds to be damaged has its place, and is in the report, also where
+// a sample before it was left out.
+func TestFault(t *testing.T) {
+	d := small(t, datasettest.Options{})
+	sh := &d.Manifest().Splits[0].Shards[1]
+	rows, err := d.Rows(context.Background(), sh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := rows[1].Field("jpg")
+	flipByte(t, d.Store(), sh.Name, f.Offset+f.Size/2)
+	r := newReader(t, d, Config{BatchSize: 8, Shuffle: ShuffleNone, Decode: DecodeNone, OnBad: OnBadSkip})
+	spoilt := errors.New("spoilt")
+	for b, err := range r.Epoch(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := slices.Index(b.Samples(), 14); i >= 0 { // the shard's sample 4
+			e := b.Fault(i, "jpg", spoilt)
+			if !errors.Is(e, spoilt) || !strings.HasSuffix(e.Shard, sh.Name) || e.Key != rows[4].Key || e.Sample != 14 || e.Field != "jpg" || e.Offset != rows[4].Field("jpg").Offset {
+				t.Errorf("%+v, want the jpg at %d", e, rows[4].Field("jpg").Offset)
+			}
+			if e := b.Fault(i, "png", spoilt); e.Field != "png" || e.Offset != -1 {
+				t.Errorf("%+v", e)
+			}
+		}
+		b.Release()
+	}
+	if bad := r.BadSamples(); len(bad) != 2 || bad[0].Sample != 11 || bad[1].Sample != 14 || bad[1].Reason != "spoilt" || bad[1].Times != 2 {
+		t.Errorf("%+v", bad)
+	}
+}
+
 func TestDamagedSample(t *testing.T) {
 	d := small(t, datasettest.Options{})
 	sh := &d.Manifest().Splits[0].Shards[1]

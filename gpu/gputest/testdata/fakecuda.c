@@ -61,6 +61,9 @@ void fake_fail(const char *name, int n, int code) {
 	pthread_mutex_unlock(&mutex);
 }
 
+// fake_pending is whether the fault is still to come.
+int fake_pending(void) { return fault.call > 0; }
+
 // failing says with which code this call is to fail; FAKE_CUDA_FAIL is name:call:code.
 static result failing(const char *name) {
 	result r = SUCCESS;

@@ -37,6 +37,9 @@ func (c *Context) Close() error {
 	return c.wrap(d.check(&d.f.primaryCtxRelease, d.f.primaryCtxRelease.call(uintptr(c.device.handle))))
 }
 
+// Driver is whose the device is.
+func (c *Context) Driver() *Driver { return c.driver }
+
 // Device is whose context it is.
 func (c *Context) Device() Device { return c.device }
 
