@@ -62,6 +62,7 @@ type lookahead struct {
 	tables    map[int32]*table // of those shards
 	rowBytes  int64            // that both take
 	spans     []*span
+	live      int64 // bytes of these; pool.ahead has those that are still in use, too
 	// refused is behind the last batch that could not be looked at: none is before that has
 	// had its turn.
 	refused int64
@@ -132,6 +133,7 @@ type span struct {
 	read   read
 	points read // of their seek points, in the same block; its size may be 0
 	lease  lease
+	bytes  int64 // of its block
 	rows   []int32
 	left   int // rows that are still wanted; then the scheduler needs the lease no more
 
@@ -366,6 +368,34 @@ func (p *pass) readSpan(s *span) error {
 	return nil
 }
 
+// settle waits until what the batch at a place needs has its spans, as long as much room
+// is to come for them: that of spans which no later batch needs, and which go back when the
+// batches before this one have been worked at. Where windows of all lanes end together, as
+// at the end of an epoch that is one window, that is most of the memory, and the batch
+// would ask for its samples one by one.
+func (a *lookahead) settle(place int64) {
+	if a == nil || len(a.looked) == 0 || a.looked[0].at != place {
+		return
+	}
+	for a.fill(); a.lacks(&a.looked[0]) && a.pool.ahead.Load()-a.live > a.limit/4; a.fill() {
+		select {
+		case <-a.pool.wake:
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+// lacks says that a sample of a batch has no span yet and should have one.
+func (a *lookahead) lacks(b *lookedAt) bool {
+	if a.at > 0 {
+		return false // all have been looked for, and were given up since
+	}
+	return slices.ContainsFunc(b.spots[min(a.entry, len(b.spots)):], func(p spot) bool {
+		return a.shards[shardOf{b.epoch, p.shard}].open(p.row)
+	})
+}
+
 // passed says that the batch at a place has all its reads.
 func (a *lookahead) passed(place int64) {
 	if a == nil {
@@ -406,6 +436,7 @@ func (a *lookahead) forget(w *wants, row int32) {
 	if s.left--; s.left == 0 {
 		i := slices.Index(a.spans, s)
 		a.spans = slices.Delete(a.spans, i, i+1)
+		a.live -= s.bytes
 		a.pool.done(&s.lease)
 	}
 }
@@ -568,7 +599,9 @@ func (a *lookahead) send(w *wants, epoch int, p spot) bool {
 		}
 	}
 	s.left = len(s.rows)
+	s.bytes = int64(len(b.data))
 	a.spans = append(a.spans, s)
+	a.live += s.bytes
 	a.counters.store.queued.Add(1)
 	a.pass.spans <- s // there is room, and nobody else sends
 	return true

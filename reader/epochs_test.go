@@ -367,3 +367,34 @@ func TestStreamEpochs(t *testing.T) {
 		t.Errorf("%d batches without an end, %d behind it", n, len(more))
 	}
 }
+
+// In a run of epochs, too, each byte is asked for once in each of them, in large requests:
+// the next epoch's spans find room when those of the one before have had their turn, also
+// where all of an epoch is one window, which ends at once.
+func TestEpochsRequests(t *testing.T) {
+	const shards, samples, epochs = 4, 512, 4
+	st := remote{mem.New()}
+	d := datasettest.Write(t, st, datasettest.Options{Shards: shards, Samples: samples, Make: blobs(24 << 10)})
+	for _, c := range []struct {
+		shuffle Shuffle
+		window  int
+	}{{ShuffleNone, 0}, {ShuffleShards, 0}, {ShuffleWindow, 512}, {ShuffleWindow, shards * samples}} {
+		seen, rec := recordedSet(t, st, d)
+		r := newReader(t, seen, Config{
+			BatchSize: 16, Decode: DecodeNone, Shuffle: c.shuffle, Window: c.window, Lanes: 8, Interleave: 2, Seed: 3,
+		})
+		n := 0
+		for b, err := range r.Epochs(t.Context(), start(t, r, 0, 0), epochs) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += b.Len()
+			b.Release()
+		}
+		requests, bytes := rec.shardReads()
+		t.Logf("%s, window of %d: %d requests for %d samples, %.1f MiB of %.1f", c.shuffle, c.window, requests, n, float64(bytes)/(1<<20), float64(epochs*r.split.Bytes)/(1<<20))
+		if float64(requests) > 0.03*float64(n) || float64(bytes) > 1.05*float64(epochs*r.split.Bytes) {
+			t.Errorf("%s, window of %d: %d requests for %d samples, %d bytes of %d", c.shuffle, c.window, requests, n, bytes, epochs*r.split.Bytes)
+		}
+	}
+}

@@ -72,6 +72,7 @@ func (p *pass) schedule() {
 		s.look.fill()
 	}
 	for place := p.from; place < p.until; place++ {
+		s.look.settle(place)
 		j := p.newJob()
 		err := s.batch(j, place)
 		if err != nil {
