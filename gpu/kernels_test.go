@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -56,6 +57,43 @@ func TestKernelsAreMade(t *testing.T) {
 	}
 	if bytes.Contains(ptx, []byte(".local ")) || bytes.Contains(ptx, []byte("call")) {
 		t.Error("a kernel uses local memory, or calls a function")
+	}
+}
+
+// NVIDIA's assembler, which the driver has too, takes the code for the oldest GPUs and for
+// newer ones, and has registers for all of it.
+func TestKernelsAssemble(t *testing.T) {
+	ptxas, err := exec.LookPath("ptxas")
+	if err != nil { // PyTorch comes with one
+		found, _ := filepath.Glob("../.cache/peers/torch/lib/python3*/site-packages/triton/backends/nvidia/bin/ptxas")
+		if len(found) == 0 {
+			t.Skip("SKIPPED LOUDLY: no ptxas; `make peers-torch` installs one, and so does CUDA's toolkit")
+		}
+		ptxas = found[0]
+	}
+	for _, arch := range []string{"sm_75", "sm_90"} {
+		out, err := exec.Command(ptxas, "-v", "-arch="+arch, "-o", filepath.Join(t.TempDir(), arch), "kernels/kernels.ptx").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", arch, err, out)
+		}
+		kernels := 0
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "spill") {
+				if kernels++; !strings.Contains(line, "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") {
+					t.Errorf("%s: a kernel spills: %s", arch, line)
+				}
+			}
+			// Three blocks of 256 threads at least fit a multiprocessor's registers.
+			if _, used, ok := strings.Cut(line, "Used "); ok {
+				var n int
+				if _, err := fmt.Sscanf(used, "%d registers", &n); err != nil || n > 80 {
+					t.Errorf("%s: %s (%v)", arch, line, err)
+				}
+			}
+		}
+		if want := bytes.Count(ptx, []byte(".entry ")); kernels != want {
+			t.Errorf("%s: %d of %d kernels\n%s", arch, kernels, want, out)
+		}
 	}
 }
 

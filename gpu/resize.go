@@ -146,9 +146,10 @@ func packed(c augment.Color) uint32 { return uint32(c[0]) | uint32(c[1])<<8 | ui
 type ResizerConfig struct {
 	// Images is how many a batch has at most.
 	Images int `json:"images"`
-	// Memory is for the weights of a batch, on the GPU; 0 means 64 KiB for each image. The
-	// bilinear filter takes some 8 bytes for each row and column of an image that it makes
-	// smaller, the bicubic one 16, and 20 for each of the result.
+	// Memory is for weights, on the GPU; 0 means 64 KiB for each image. The bilinear filter
+	// takes some 8 bytes for each row and column of an image that it makes smaller, the
+	// bicubic one 16, and 20 for each of the result. A batch that takes more is made in
+	// parts, one after the other.
 	Memory int64 `json:"memory,omitempty"`
 }
 
@@ -171,7 +172,7 @@ type Resizer struct {
 	device  *Device
 	config  ResizerConfig
 	samples []resizeSample
-	bytes   []byte  // of samples
+	parts   []int   // of a batch: the first image of each, and their number
 	memory  Pointer // samples, then weights
 }
 
@@ -188,9 +189,7 @@ func (d *Device) NewResizer(c ResizerConfig) (*Resizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gpu: resizer: %w", err)
 	}
-	z := &Resizer{device: d, config: c, samples: make([]resizeSample, c.Images), memory: p}
-	z.bytes = unsafe.Slice((*byte)(unsafe.Pointer(&z.samples[0])), int64(c.Images)*each)
-	return z, nil
+	return &Resizer{device: d, config: c, samples: make([]resizeSample, c.Images), memory: p}, nil
 }
 
 // Close frees the memory. The streams that it was used for must have done their work.
@@ -217,21 +216,25 @@ func (z *Resizer) Apply(dst Tensor, src []Image, each []Resizing, s Stream) erro
 	}
 	const size = int64(unsafe.Sizeof(resizeSample{}))
 	tables := z.memory + Pointer(int64(z.config.Images)*size)
+	z.parts = append(z.parts[:0], 0)
 	at := int64(0)
 	for i := range each {
 		sample, taps, err := each[i].resolve(src[i], w, h)
 		if err != nil {
 			return fmt.Errorf("gpu: resize: image %d: %w", i, err)
 		}
-		for k, n := range [2]int{w, h} {
-			sample.axes[k].table = tables + Pointer(at)
-			at += 4 * int64(n) * int64(2+taps[k])
+		across, down := 4*int64(w)*int64(2+taps[0]), 4*int64(h)*int64(2+taps[1])
+		if across+down > z.config.Memory {
+			return fmt.Errorf("gpu: resize: image %d: its weights take %d bytes, and the resizer has memory for %d; set more in ResizerConfig", i, across+down, z.config.Memory)
 		}
+		if at+across+down > z.config.Memory {
+			z.parts, at = append(z.parts, i), 0
+		}
+		sample.axes[0].table, sample.axes[1].table = tables+Pointer(at), tables+Pointer(at+across)
+		at += across + down
 		z.samples[i] = sample
 	}
-	if at > z.config.Memory {
-		return fmt.Errorf("gpu: resize: the weights of this batch take %d bytes, and the resizer has memory for %d; set more in ResizerConfig", at, z.config.Memory)
-	}
+	z.parts = append(z.parts, n)
 	weigh, err := z.device.kernel("resize_weights")
 	if err != nil {
 		return err
@@ -241,15 +244,25 @@ func (z *Resizer) Apply(dst Tensor, src []Image, each []Resizing, s Stream) erro
 		return err
 	}
 	// The samples are not pinned: the driver has copied them when Upload returns.
-	if err := z.device.context.Upload(z.memory, z.bytes[:int64(n)*size], s); err != nil {
+	if err := z.device.context.Upload(z.memory, bytesOf(z.samples[:n]), s); err != nil {
 		return err
 	}
-	args := resizeArgs{each: z.memory, dst: dst.Data, n: uint32(n), width: uint32(w), height: uint32(h)}
 	const tileWidth, tileHeight = 32, 16 // TILE_WIDTH and TILE_HEIGHT of kernels.c
 	tiles := ((w + tileWidth - 1) / tileWidth) * ((h + tileHeight - 1) / tileHeight)
 	block := cuda.Grid{threads, 1, 1}
-	if err := weigh.Launch(cuda.Grid{uint32((w + h + threads - 1) / threads), uint32(min(n, maxBlocks)), 1}, block, s, unsafe.Pointer(&args)); err != nil {
-		return err
+	for k, first := range z.parts[:len(z.parts)-1] {
+		count := z.parts[k+1] - first
+		args := resizeArgs{
+			each: z.memory + Pointer(int64(first)*size), dst: dst.Data + Pointer(3*int64(first)*int64(h)*int64(w)),
+			n: uint32(count), width: uint32(w), height: uint32(h),
+		}
+		rows := uint32(min(count, maxBlocks))
+		if err := weigh.Launch(cuda.Grid{uint32((w + h + threads - 1) / threads), rows, 1}, block, s, unsafe.Pointer(&args)); err != nil {
+			return err
+		}
+		if err := scale.Launch(cuda.Grid{uint32(tiles), rows, 1}, block, s, unsafe.Pointer(&args)); err != nil {
+			return err
+		}
 	}
-	return scale.Launch(cuda.Grid{uint32(tiles), uint32(min(n, maxBlocks)), 1}, block, s, unsafe.Pointer(&args))
+	return nil
 }

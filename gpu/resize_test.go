@@ -142,11 +142,17 @@ func TestResize(t *testing.T) {
 		t.Setenv("FAKE_CUDA_BACKWARDS", backwards)
 		d := device(t)
 		const n = 16
-		z, err := d.NewResizer(ResizerConfig{Images: n})
+		// One has memory for all of a batch, the other makes it in parts.
+		memory := int64(0)
+		if backwards == "1" {
+			memory = 64 << 10
+		}
+		z, err := d.NewResizer(ResizerConfig{Images: n, Memory: memory})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := rand.New(rand.NewPCG(11, 12))
+		parts := 0
 		first, rounds := 0, 2
 		if racing || testing.Short() {
 			rounds = 1
@@ -167,6 +173,7 @@ func TestResize(t *testing.T) {
 					first += int(flag(across))
 				}
 				got := resized(t, d, z, all, each, size[0], size[1])
+				parts = max(parts, len(z.parts)-1)
 				place := len(got) / n
 				for i := range all {
 					if want := each[i].shown(t, &all[i]); !bytes.Equal(got[i*place:][:place], want) {
@@ -175,6 +182,9 @@ func TestResize(t *testing.T) {
 					}
 				}
 			}
+		}
+		if (memory > 0) != (parts > 1) {
+			t.Errorf("with %d bytes for weights, a batch was made in %d parts", memory, parts)
 		}
 		if all := 7 * rounds * n; first < all/5 || first > all*9/10 {
 			t.Errorf("the horizontal pass went first in %d of %d images", first, all)
@@ -251,7 +261,7 @@ func TestResizeRefuses(t *testing.T) {
 		{func(_ *Tensor, _ *Image, r *Resizing) { r.Part = resize.Rect{X1: 11, Y1: 8} }, "reaches beyond the source of 10 x 8"},
 		{func(_ *Tensor, _ *Image, r *Resizing) { r.Filter = 9 }, "no filter has the number 9"},
 		{func(_ *Tensor, _ *Image, r *Resizing) { r.PaddingMode = 9 }, "no padding mode has the number 9"},
-		{func(_ *Tensor, src *Image, _ *Resizing) { src.Width, src.Stride = 1<<20, 3<<20 }, "and the resizer has memory for 3000; set more in ResizerConfig"},
+		{func(_ *Tensor, src *Image, _ *Resizing) { src.Width, src.Stride = 1<<20, 3<<20 }, "image 0: its weights take 8388812 bytes, and the resizer has memory for 3000; set more in ResizerConfig"},
 	} {
 		to, from, r := dst, image, good
 		c.change(&to, &from, &r)
