@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"shardify/source"
@@ -127,8 +128,14 @@ func parseNames(r io.Reader, yield func(string, error) bool) {
 	}
 }
 
-// listBatch is how many files of a list a worker takes at once.
-const listBatch = 256
+const (
+	// listBatch is how many files of a list a worker takes at once.
+	listBatch = 256
+	// lookBatch is how many objects of a list are looked for together, and askBatch how many
+	// of those that are left a worker takes at once: each is a request.
+	lookBatch = 64 << 10
+	askBatch  = 8
+)
 
 // listers returns the goroutines of a pass over f.names: one that reads the list,
 // and the workers, who look at the files.
@@ -147,7 +154,7 @@ func (f *Folder) listers() []func(*pass.Pass) {
 		work = append(work, func(p *pass.Pass) {
 			for batch := range todo {
 				for i := range batch {
-					if batch[i].Err == nil && batch[i].Path != "" {
+					if batch[i].Err == nil && batch[i].Path != "" && (f.st == nil || batch[i].Size < 0) {
 						batch[i].Err = f.stat(p.Context(), &batch[i].Entry)
 					}
 				}
@@ -170,6 +177,23 @@ func (f *Folder) readList(p *pass.Pass, todo chan<- []pass.Item) {
 			return false
 		}
 	}
+	most := listBatch
+	if f.st != nil {
+		most = lookBatch
+		ask, lister := send, NewLister(f.st)
+		send = func(batch []pass.Item) bool {
+			known, rest := f.look(p.Context(), lister, batch)
+			if !p.Send(known) {
+				return false
+			}
+			for part := range slices.Chunk(rest, askBatch) {
+				if !ask(part) {
+					return false
+				}
+			}
+			return true
+		}
+	}
 	batch := f.declare(p.Context(), p.Batch())
 	for name, err := range f.names {
 		if err != nil {
@@ -181,7 +205,7 @@ func (f *Folder) readList(p *pass.Pass, todo chan<- []pass.Item) {
 			continue
 		}
 		batch = append(batch, pass.Item{Entry: e, Err: err})
-		if len(batch) >= listBatch {
+		if len(batch) >= most {
 			if !send(batch) {
 				return
 			}
@@ -189,6 +213,27 @@ func (f *Folder) readList(p *pass.Pass, todo chan<- []pass.Item) {
 		}
 	}
 	send(batch)
+}
+
+// look lists the objects round those of a batch, and returns first what needs no more than
+// that, and then those that are to be asked for.
+func (f *Folder) look(ctx context.Context, lister *Lister, batch []pass.Item) (known, rest []pass.Item) {
+	var wanted []*source.Entry
+	for i := range batch {
+		if item := &batch[i]; item.Err == nil && item.Path != "" {
+			item.Size = -1
+			wanted = append(wanted, &item.Entry)
+		}
+	}
+	lister.Fill(ctx, wanted)
+	for _, item := range batch {
+		if item.Size < 0 {
+			rest = append(rest, item)
+		} else {
+			known = append(known, item)
+		}
+	}
+	return known, rest
 }
 
 // declare declares the classes of the root's folders.

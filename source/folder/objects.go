@@ -7,7 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -287,4 +289,68 @@ func ObjectError(at source.Location, err error) error {
 		return changed(at, "%w", err)
 	}
 	return err
+}
+
+const (
+	// worthAList is how many entries a page of a list must tell of to take the place of
+	// asking for each: with Amazon, a list costs twelve times as much.
+	worthAList = 16
+	// listPage is how many objects come with a page.
+	listPage = 1000
+)
+
+// Lister fills in what entries lack by listing the objects around them, where that takes
+// fewer requests than asking for each. It is not for concurrent use.
+type Lister struct {
+	st  store.Store
+	off bool // it does not list
+}
+
+// NewLister returns one for objects of st.
+func NewLister(st store.Store) *Lister {
+	_, ok := st.(store.Lister)
+	return &Lister{st: st, off: !ok}
+}
+
+// Fill sets size and version of entries whose Size is negative, by their names, as
+// StatObject does. Those that stay negative are to be asked for. It may change the entries'
+// order.
+func (l *Lister) Fill(ctx context.Context, entries []*source.Entry) {
+	slices.SortFunc(entries, func(a, b *source.Entry) int { return strings.Compare(a.Name, b.Name) })
+	skip := worthAList
+	for i := 0; i < len(entries) && !l.off; {
+		name := entries[i].Name
+		if store.CheckName(name) != nil {
+			i++
+			continue
+		}
+		_, last := utf8.DecodeLastRuneInString(name)
+		hits, at, seen := 0, i, 0
+		for info, err := range store.ListFrom(ctx, l.st, "", name[:len(name)-last], false) {
+			if err != nil {
+				// A bucket that may be read need not be listed.
+				l.off = true
+				return
+			}
+			for at < len(entries) && entries[at].Name <= info.Name {
+				if e := entries[at]; e.Name == info.Name && e.Size < 0 {
+					e.Size, e.ModTime = info.Size, VersionOf(info)
+					hits++
+				}
+				at++
+			}
+			if seen++; seen == listPage || at == len(entries) {
+				break
+			}
+		}
+		switch {
+		case seen < listPage:
+			return // it was all that there is
+		case hits >= worthAList:
+			i, skip = max(at, i+1), worthAList
+		default:
+			i = max(at, i+skip)
+			skip *= 2
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -313,5 +314,85 @@ func TestBucket(t *testing.T) {
 	}
 	if _, err := OpenStore(t.Context(), st, Config{}); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("OpenStore, denied: %v", err)
+	}
+}
+
+// What a list names is looked for by pages of the bucket where they tell of many, in
+// whatever order it names them, and else each by itself, many at once; and so where the
+// bucket may not be listed.
+func TestListAsksSeldom(t *testing.T) {
+	server := s3test.Start(t)
+	var deny atomic.Bool
+	front := server.Front(t, func(r s3test.Request) s3test.Fault {
+		if deny.Load() && strings.Contains(r.Query, "list-type") {
+			return s3test.Fault{Status: 403, Code: "AccessDenied"}
+		}
+		return s3test.Fault{}
+	})
+	server.Setenv(t, front.URL)
+	st, err := s3.New(t.Context(), "s3://"+s3test.Bucket+"/images", s3.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(server.Dir, s3test.Bucket, "images")
+	var all []string
+	for i := range 2500 {
+		name := fmt.Sprintf("n%d/é%04d.jpg", i%2, i)
+		write(t, filepath.Join(dir, filepath.FromSlash(name)), name)
+		all = append(all, name)
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	sparse := slices.Sorted(slices.Values(all))
+	sparse = []string{sparse[3], sparse[1500], sparse[2400]}
+	for _, c := range []struct {
+		what               string
+		names              []string
+		missing            int
+		denied             bool
+		lists, heads, most int
+	}{
+		{"all", all, 0, false, 3, 0, 3},
+		{"all and some that are not there", append(slices.Clone(all), "n0/x.jpg", "n1/é0001x.jpg", "zz.jpg"), 3, false, 3, 3, 4},
+		{"three", sparse, 0, false, 1, 2, 3},
+		{"denied", all[:100], 0, true, 1, 100, 1},
+	} {
+		f, err := ListStore(t.Context(), st, func(yield func(string, error) bool) {
+			for _, n := range c.names {
+				if !yield(n, nil) {
+					return
+				}
+			}
+		}, Config{Layout: Flat})
+		if err != nil {
+			t.Fatal(err)
+		}
+		deny.Store(c.denied)
+		front.Forget()
+		sizes, faults := map[string]int64{}, 0
+		for e, err := range f.Entries(t.Context()) {
+			switch {
+			case errors.As(err, new(*source.EntryError)):
+				faults++
+			case err != nil:
+				t.Fatal(err)
+			default:
+				sizes[e.Path] = e.Size
+				if e.Size != int64(len(e.Path)) || e.ModTime == 0 {
+					t.Errorf("%s: %+v", c.what, e)
+				}
+			}
+		}
+		deny.Store(false)
+		lists, heads := 0, 0
+		for _, r := range front.Forget() {
+			if r.Method == "HEAD" {
+				heads++
+			} else {
+				lists++
+			}
+		}
+		if len(sizes) != len(c.names)-c.missing || faults != c.missing || lists < c.lists || lists > c.most || heads != c.heads {
+			t.Errorf("%s: %d entries and %d faults of %d names, by %d lists and %d HEADs; want %d to %d and %d", c.what, len(sizes), faults, len(c.names), lists, heads, c.lists, c.most, c.heads)
+		}
 	}
 }

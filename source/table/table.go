@@ -261,8 +261,15 @@ type batch struct {
 	starts []int
 }
 
-// batchItems is about how many items a worker takes at once.
-const batchItems = 256
+const (
+	// batchItems is about how many items a worker takes at once.
+	batchItems = 256
+	// lookRows and lookBytes bound the rows whose objects are looked for together, and
+	// askRows is of how many of those that are left a worker asks for the objects at once.
+	lookRows  = 16 << 10
+	lookBytes = 16 << 20
+	askRows   = 8
+)
 
 func (t *Table) goroutines() []func(*pass.Pass) {
 	todo := make(chan batch)
@@ -307,6 +314,36 @@ func (t *Table) statImages(ctx context.Context, b batch) []pass.Item {
 	return kept
 }
 
+// look lists the objects round those of a batch's images, and returns it in parts, of which
+// each has few that are to be asked for.
+func (t *Table) look(ctx context.Context, lister *folder.Lister, b batch) (parts []batch) {
+	var wanted []*source.Entry
+	for _, start := range b.starts {
+		if first := &b.items[start]; first.Err == nil && first.Size < 0 {
+			wanted = append(wanted, &first.Entry)
+		}
+	}
+	lister.Fill(ctx, wanted)
+	from, asked := 0, 0
+	var part batch
+	for i, start := range b.starts {
+		part.starts = append(part.starts, start-from)
+		if first := &b.items[start]; first.Err == nil && first.Size < 0 {
+			asked++
+		}
+		end := len(b.items)
+		if i+1 < len(b.starts) {
+			end = b.starts[i+1]
+		}
+		if asked >= askRows || end-from >= batchItems || end == len(b.items) {
+			part.items = b.items[from:end:end]
+			parts = append(parts, part)
+			part, from, asked = batch{}, end, 0
+		}
+	}
+	return parts
+}
+
 // stat looks at a file.
 func (t *Table) stat(ctx context.Context, e *source.Entry) error {
 	if t.cfg.Store == nil {
@@ -321,6 +358,7 @@ func (t *Table) Remote() bool { return t.cfg.Store != nil && !store.IsLocal(t.cf
 // readRows makes entries of rows.
 func (t *Table) readRows(p *pass.Pass, todo chan<- batch) {
 	var b batch
+	bytes := int64(0) // of values in b
 	send := func() bool {
 		select {
 		case todo <- b:
@@ -330,18 +368,35 @@ func (t *Table) readRows(p *pass.Pass, todo chan<- batch) {
 			return false
 		}
 	}
+	full := func() bool { return len(b.items) >= batchItems }
+	if t.cfg.Store != nil {
+		ask, lister := send, folder.NewLister(t.cfg.Store)
+		send = func() bool {
+			for _, b = range t.look(p.Context(), lister, b) {
+				if !ask() {
+					return false
+				}
+			}
+			bytes = 0
+			return true
+		}
+		full = func() bool { return len(b.starts) >= lookRows || bytes >= lookBytes }
+	}
 	err := t.eachRow(func(build *builder, r *row, err error) bool {
 		b.starts = append(b.starts, len(b.items))
 		if err == nil {
 			var more []pass.Item
 			if more, err = build.items(b.items, r); err == nil {
+				for i := len(b.items); i < len(more); i++ {
+					bytes += int64(len(more[i].Inline))
+				}
 				b.items = more
 			}
 		}
 		if err != nil {
 			b.items = append(b.items, pass.Item{Err: err})
 		}
-		return len(b.items) < batchItems || send()
+		return !full() || send()
 	})
 	if err != nil {
 		b.starts = append(b.starts, len(b.items))
