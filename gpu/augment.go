@@ -415,6 +415,9 @@ func (a *Augmenter) Apply(dst, src Tensor, each []Augmentation, s Stream) error 
 	if h < 1 || w < 1 || int64(h)*int64(w) > int64(a.config.Height)*int64(a.config.Width) {
 		return fmt.Errorf("gpu: augment: images of shape %v, and an augmenter for up to %d x %d pixels", src.Shape, a.config.Height, a.config.Width)
 	}
+	if dst.Data%4 != 0 {
+		return fmt.Errorf("gpu: augment: the result begins at %#x; want a multiple of 4", dst.Data)
+	}
 	if size := int64(n) * int64(h) * int64(w) * 3; src.Bytes != size || dst.Bytes != size {
 		return fmt.Errorf("gpu: augment: %d and %d bytes do not hold %d images of %d x %d", src.Bytes, dst.Bytes, n, w, h)
 	}

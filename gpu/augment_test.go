@@ -276,6 +276,11 @@ func TestAugmentRefuses(t *testing.T) {
 	if err := g.Apply(other, x, make([]Augmentation, 1), 0); err == nil || !strings.Contains(err.Error(), "want uint8") {
 		t.Error(err)
 	}
+	odd := x
+	odd.Data++
+	if err := g.Apply(odd, x, make([]Augmentation, 1), 0); err == nil || !strings.Contains(err.Error(), "begins at 0x101; want a multiple of 4") {
+		t.Error(err)
+	}
 	if _, err := d.NewAugmenter(AugmenterConfig{}); err == nil || !strings.Contains(err.Error(), "images: 0") || !strings.Contains(err.Error(), "width and height: 0 x 0") {
 		t.Error(err)
 	}

@@ -549,29 +549,46 @@ INLINE struct pixel noise(const struct augment *a, const struct sample GLOBAL *s
 	return p;
 }
 
-// Each thread of augment makes a pixel of each image.
+// Each thread of augment makes a pixel of each image; a block writes its pixels together.
+TILE(u32, shown, 3 * BLOCK_THREADS / 4);
+
 KERNEL augment(struct augment a) {
-	u32 plane = a.width * a.height, k = BLOCK * THREADS + THREAD;
-	if (k >= plane)
-		return;
+	u32 plane = a.width * a.height, first = BLOCK * THREADS;
 	ROLLED for (u32 i = BLOCK_Y; i < a.n; i += BLOCKS_Y) {
 		const struct sample GLOBAL *s = a.samples + i;
 		if (s->blur[0])
 			continue;
-		u32 x = k % a.width, y = k / a.width;
-		x = s->mirror_x ? a.width - 1 - x : x, y = s->mirror_y ? a.height - 1 - y : y;
-		struct pixel p;
-		if (x >= s->x0 && x < s->x1 && y >= s->y0 && y < s->y1) {
-			p = s->noisy ? noise(&a, s, x, y) : filled(s->erase);
-		} else {
-			u32 mean = 0;
-			if (s->needs < s->ops && s->op[s->needs].kind == CONTRAST)
-				mean = (u32)((double)a.statistics[i].sum / (double)plane + 0.5);
-			p = shaded(s, sampled(&a, s, a.src + (u64)i * plane * 3, x, y), s->ops, mean, a.statistics[i].table);
+		EACH_THREAD {
+			u32 k = first + THREAD;
+			if (k < plane) {
+				u32 x = k % a.width, y = k / a.width;
+				x = s->mirror_x ? a.width - 1 - x : x, y = s->mirror_y ? a.height - 1 - y : y;
+				struct pixel p;
+				if (x >= s->x0 && x < s->x1 && y >= s->y0 && y < s->y1) {
+					p = s->noisy ? noise(&a, s, x, y) : filled(s->erase);
+				} else {
+					u32 mean = 0;
+					if (s->needs < s->ops && s->op[s->needs].kind == CONTRAST)
+						mean = (u32)((double)a.statistics[i].sum / (double)plane + 0.5);
+					p = shaded(s, sampled(&a, s, a.src + (u64)i * plane * 3, x, y), s->ops, mean, a.statistics[i].table);
+				}
+				u8 SHARED *out = (u8 SHARED *)shown + 3 * THREAD;
+				UNROLL for (int c = 0; c < 3; c++)
+					out[c] = p.c[c];
+			}
 		}
-		u8 GLOBAL *out = a.dst + 3 * ((u64)i * plane + k);
-		UNROLL for (int c = 0; c < 3; c++)
-			out[c] = p.c[c];
+		SYNC;
+		EACH_THREAD {
+			u32 rest = plane - first, count = 3 * (rest < BLOCK_THREADS ? rest : BLOCK_THREADS);
+			u8 GLOBAL *out = a.dst + 3 * ((u64)i * plane + first);
+			if (plane % 4)
+				ROLLED for (u32 k = THREAD; k < count; k += THREADS)
+					out[k] = ((u8 SHARED *)shown)[k];
+			else
+				ROLLED for (u32 k = THREAD; k < count / 4; k += THREADS)
+					((u32 GLOBAL *)out)[k] = shown[k];
+		}
+		SYNC;
 	}
 }
 
@@ -962,9 +979,9 @@ struct kernel { const char *name; void (*run)(const void *args, const u32 *block
 	BOTH(DO, normalize_float32) BOTH(DO, normalize_float16) BOTH(DO, normalize_bfloat16) BOTH(DO, normalize_uint8) \
 	BOTH(DO, mixup_float32) BOTH(DO, mixup_float16) BOTH(DO, mixup_bfloat16) \
 	BOTH(DO, cutmix_float32) BOTH(DO, cutmix_float16) BOTH(DO, cutmix_bfloat16) BOTH(DO, cutmix_uint8) \
-	DO(augment_tables, augment) DO(augment, augment) \
+	DO(augment_tables, augment) \
 	DO(resize_weights, resize)
-#define BLOCK_KERNELS(DO) DO(augment_statistics, augment) DO(augment_blur, augment) DO(resize, resize)
+#define BLOCK_KERNELS(DO) DO(augment, augment) DO(augment_statistics, augment) DO(augment_blur, augment) DO(resize, resize)
 
 KERNELS(RUN)
 BLOCK_KERNELS(RUN_BLOCKS)
