@@ -159,9 +159,15 @@ bench-scan: build tools peers ## shards in a bucket front to back: index, verify
 kernels: ## compile the GPU's kernels: gpu/kernels/kernels.ptx
 	$(KERNEL_CLANG) $(KERNEL_FLAGS) -o gpu/kernels/kernels.ptx gpu/kernels/kernels.c
 
+# GPU_PYTHON is a Python with numpy, pytest and torch with CUDA, on a machine with a card.
+GPU_PYTHON ?= python3
+
 .PHONY: test-gpu
-test-gpu: ## the tests of gpu on this machine's NVIDIA card, which must be there
+test-gpu: ## the tests of gpu on this machine's NVIDIA card, which must be there; and of Python on it, with bin/ and GPU_PYTHON
 	@GO='$(GO)' sh tools/gpu.sh test
+	@$(GPU_PYTHON) -c 'import numpy, pytest, torch; assert torch.cuda.is_available()' 2>/dev/null || { \
+		echo 'SKIPPED LOUDLY: python/tests/cuda: $(GPU_PYTHON) has no numpy, pytest and torch with CUDA; set GPU_PYTHON' >&2; exit 0; }; \
+	cd python && SHARDIFY_GPU=require SHARDREAD_PROGRAMS='$(CURDIR)/bin' $(GPU_PYTHON) -m pytest -q -p no:cacheprovider -o addopts=--import-mode=importlib tests/cuda
 
 .PHONY: bench-gpu
 bench-gpu: ## the floors of docs/gpu.md on this machine's NVIDIA card, and what each kernel does
@@ -170,6 +176,10 @@ bench-gpu: ## the floors of docs/gpu.md on this machine's NVIDIA card, and what 
 .PHONY: bench-train
 bench-train: build peers-torch ## training in PyTorch fed by shardread, by DataLoader, and by a batch on the GPU, the ceiling
 	SHARDREAD_PROGRAMS='$(CURDIR)/bin' .cache/peers/torch/bin/python python/benchmarks/train.py $(if $(PHOTOS),--photos '$(PHOTOS)') $(if $(ROUNDS),--rounds $(ROUNDS))
+
+.PHONY: bench-gpu-python
+bench-gpu-python: ## who should copy batches to the card for torch, the client or the server (GPU_PYTHON: with torch)
+	SHARDREAD_PROGRAMS='$(CURDIR)/bin' $(GPU_PYTHON) python/benchmarks/device.py $(if $(PHOTOS),--photos '$(PHOTOS)')
 
 .PHONY: gpu-kit
 gpu-kit: ## dist/gpu-kit.tgz: bin/ with the programs and gpu's tests, for a machine with a card and no Go

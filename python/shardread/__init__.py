@@ -28,6 +28,7 @@ from shardread.errors import (
     ConfigError,
     DataError,
     DataNotFoundError,
+    DeviceError,
     ForkedError,
     ServerError,
     ServerMemoryError,
@@ -71,6 +72,7 @@ from shardread.transforms import (
 )
 
 if TYPE_CHECKING:
+    from shardread._cuda import DeviceArray
     from shardread.iterable import IterableDataset
 
 __all__ = [
@@ -89,6 +91,8 @@ __all__ = [
     "DataError",
     "DataNotFoundError",
     "Dataset",
+    "DeviceArray",
+    "DeviceError",
     "ForkedError",
     "GaussianBlur",
     "Grayscale",
@@ -150,4 +154,8 @@ def __getattr__(name: str) -> Any:
         from shardread.iterable import IterableDataset  # noqa: PLC0415
 
         return IterableDataset
+    if name == "DeviceArray":
+        from shardread._cuda import DeviceArray  # noqa: PLC0415 - few need it
+
+        return DeviceArray
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,7 +30,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from shardread import _server
 from shardread._frames import PROTOCOL, Inbox, Memory, Message, frame
 from shardread._version import __version__
 from shardread.errors import (
+    DeviceError,
     ForkedError,
     ServerError,
     ServerMemoryError,
@@ -48,6 +49,9 @@ from shardread.errors import (
     of_reply,
 )
 
+if TYPE_CHECKING:
+    from shardread._cuda import DeviceArray, DeviceMemory
+
 Array = npt.NDArray[Any]
 
 _log = logging.getLogger("shardread")
@@ -56,6 +60,10 @@ _log = logging.getLogger("shardread")
 # other thread of Python could give them back, only for what runs in C++.
 GRACE_ALONE = 2.0
 GRACE_THREADS = 60.0
+
+# When, in seconds, a GPU is asked whether its streams have passed a batch: at first, each
+# time twice as late, and at last.
+_ASK, _ASK_LATER = 0.0005, 0.004
 
 # When, in seconds, a thread looks for what was given back, while anything is lent: at first,
 # each time twice as late, and at last.
@@ -93,15 +101,25 @@ class RawBatch:
     """A batch as the server describes it, and the memory that it lies in.
 
     The memory goes back to the server when neither this object nor any array made by it is
-    left: each has ``lease`` as its base.
+    left: each has ``lease`` as its base. Of a batch on a GPU, ``device`` has the tensors, and
+    ``memory`` all else; ``streams`` are those of the GPU that use it.
     """
 
-    __slots__ = ("__weakref__", "event", "lease", "memory")
+    __slots__ = ("__weakref__", "device", "event", "lease", "memory", "streams")
 
-    def __init__(self, event: dict[str, Any], memory: Memory, lease: Any) -> None:
+    def __init__(
+        self,
+        event: dict[str, Any],
+        memory: Memory,
+        lease: Any,
+        device: DeviceMemory | None = None,
+        streams: set[int] | None = None,
+    ) -> None:
         self.event: Final = event
         self.memory: Final = memory
         self.lease: Final = lease
+        self.device: Final = device
+        self.streams: Final = streams
 
     def __len__(self) -> int:
         return int(self.event["len"])
@@ -115,6 +133,19 @@ class RawBatch:
         """Return the arrays by name, over the batch's memory; for ``bits`` see dtype_of."""
         return {
             t["name"]: np.ndarray(t["shape"], dtype_of(t["dtype"], bits=bits), self.lease, t["at"])
+            for t in self.event["tensors"]
+        }
+
+    def on_device(self) -> dict[str, DeviceArray]:
+        """Return the arrays by name, on the GPU that the server has brought them to."""
+        from shardread._cuda import DeviceArray  # noqa: PLC0415 - few need it
+
+        if self.device is None or self.streams is None:
+            raise ServerError("the server sent a batch that is not on the GPU it was to come on")
+        return {
+            t["name"]: DeviceArray(
+                self.device, self.lease, self.streams, t["dtype"], tuple(t["shape"]), t["at"]
+            )
             for t in self.event["tensors"]
         }
 
@@ -149,13 +180,15 @@ class RawBatch:
 class _Lent(weakref.ref[Any]):
     """What keeps a batch's memory lent, by a reference that lets go of it."""
 
-    __slots__ = ("batch", "memory", "nbytes", "own", "run")
+    __slots__ = ("batch", "device", "memory", "nbytes", "own", "run", "streams")
 
     run: int
     batch: int
     nbytes: int
     memory: Memory
     own: bool  # not the server's
+    device: DeviceMemory | None
+    streams: set[int]
 
 
 @dataclass
@@ -219,12 +252,16 @@ class Connection:
         self._commands: deque[Any] = deque()
         self._returned: deque[_Lent] = deque()
         self._lent: dict[tuple[int, int], _Lent] = {}
+        # Those that GPUs still use, with the events behind that.
+        self._passing: list[tuple[_Lent, DeviceMemory, list[int]]] = []
+        self._asked = _ASK
         self._slept = _SOON
         self._wake: Final = _Wake()
         self._ids = itertools.count(1)
         self._calls: dict[int, _Call] = {}
         self._passes: weakref.WeakValueDictionary[int, Pass] = weakref.WeakValueDictionary()
         self._slabs: dict[int, Memory] = {}
+        self._device_slabs: dict[int, DeviceMemory] = {}
         self._failure: ShardreadError | None = None
         self._inbox: Final = Inbox(attached.sock)
         self._selector: Final = selectors.DefaultSelector()
@@ -374,6 +411,9 @@ class Connection:
         """Return how long to sleep, at most, before looking for what was given back."""
         if not self._lent:
             return None
+        if self._passing:
+            self._asked = min(2 * self._asked, _ASK_LATER)
+            return self._asked
         if not any(run._tight() for run in list(self._passes.values())):
             return _LATER
         self._slept = _SOON if busy else min(2 * self._slept, _LATER)
@@ -382,8 +422,7 @@ class Connection:
     def _obey(self, sending: bytearray) -> bool:
         """Do what was posted; False says that the last user has left."""
         released: dict[int, list[int]] = {}
-        while self._returned:
-            lent = self._returned.popleft()
+        for lent in self._passed():
             del self._lent[lent.run, lent.batch]
             released.setdefault(lent.run, []).append(lent.batch)
             if lent.own:
@@ -415,6 +454,30 @@ class Connection:
                 return False
             command.done.set()
         return True
+
+    def _passed(self) -> Iterator[_Lent]:
+        """Yield what was returned, that of GPUs when all their streams have passed it."""
+        done, still = [], []
+        for passing in self._passing:
+            lent, device, events = passing
+            if device.card.passed(events):
+                done.append(lent)
+            else:
+                still.append(passing)
+        self._passing = still
+        yield from done
+        while self._returned:
+            lent = self._returned[0]
+            if lent.device is not None and lent.streams:
+                # All that uses it was put into the streams before now. It is never in neither
+                # list, where others look for what is on its way back.
+                events = lent.device.card.record(lent.streams)
+                self._passing.append((lent, lent.device, events))
+                self._asked = _ASK / 2
+                self._returned.popleft()
+            else:
+                self._returned.popleft()
+                yield lent
 
     def _write(self, sending: bytearray) -> None:
         try:
@@ -458,6 +521,7 @@ class Connection:
                 self._map(fields)
             case "unslab":
                 self._slabs.pop(fields["slab"], None)
+                self._device_slabs.pop(fields["slab"], None)
             case "error":
                 raise of_reply(fields["error"])
             case event:
@@ -467,6 +531,9 @@ class Connection:
         if not self._inbox.descriptors:
             raise ServerError("the server sent no file descriptor with a slab")
         fd = self._inbox.descriptors.popleft()
+        if "device" in fields:
+            self._map_device(fields, fd)
+            return
         try:
             self._slabs[fields["slab"]] = Memory(fields["bytes"], fd)
         except (OSError, ValueError) as error:
@@ -476,15 +543,33 @@ class Connection:
         finally:
             os.close(fd)
 
+    def _map_device(self, fields: dict[str, Any], fd: int) -> None:
+        from shardread import _cuda  # noqa: PLC0415 - few need it
+
+        try:
+            card = _cuda.opened(fields["device"])
+            self._device_slabs[fields["slab"]] = card.map(fd, fields["bytes"])
+        except DeviceError as error:
+            raise DeviceError(
+                f"{fields['bytes']} bytes of the server's on the GPU {fields['device']} cannot be "
+                f"mapped: {error}; the server must use the same GPU"
+            ) from None
+        finally:
+            os.close(fd)
+
     def _batch(self, fields: dict[str, Any], payload: Memory | None, number: int) -> RawBatch:
         """Make a batch of its description."""
         memory = self._slabs[fields["slab"]] if payload is None else payload
-        lease = memory.type.from_buffer(memory.map)
+        lease: Any = memory.type.from_buffer(memory.map)
         lent = _Lent(lease, self._returned.append)
         lent.run, lent.batch, lent.nbytes = number, fields["number"], fields["bytes"]
         lent.memory, lent.own = memory, payload is not None
+        lent.device, lent.streams = None, set()
+        if (slab := fields.get("device_slab")) is not None:
+            lent.device = self._device_slabs[slab]
+            lease.device = lent.device  # which is mapped as long as anything has the batch
         self._lent[number, lent.batch] = lent
-        return RawBatch(fields, memory, lease)
+        return RawBatch(fields, memory, lease, lent.device, lent.streams)
 
     def _fail(self, error: ShardreadError, *, gone: bool = False) -> None:
         """End the connection, and tell everyone why; ``gone`` is the server, without a word."""
@@ -501,6 +586,7 @@ class Connection:
         with self._changed:
             self._failure = error
             self._slabs.clear()
+            self._device_slabs.clear()
             self._calls.clear()
             self._changed.notify_all()
         for leave in self._waiting:
@@ -536,6 +622,8 @@ class Reader:
     tensors : list of dict
         ``name``, ``dtype`` and ``shape`` of the tensors of a full batch; -1 where a length
         varies.
+    device : str or None
+        The GPU that batches come on, by its UUID.
     """
 
     def __init__(self, connection: Connection, ok: dict[str, Any]) -> None:
@@ -546,6 +634,7 @@ class Reader:
         self.config: Final[dict[str, Any]] = ok["config"]
         self.classes: Final[list[str]] = ok.get("classes") or []
         self.tensors: Final[list[dict[str, Any]]] = ok.get("tensors") or []
+        self.device: Final[str | None] = ok.get("device")
         self._finalizer = weakref.finalize(
             self, connection._leave, _Leave(self._number), wait=False
         )
@@ -744,6 +833,7 @@ class Pass:
             and held["released"] >= self._released
             and not self._connection._commands
             and not self._connection._returned
+            and not self._connection._passing
         )
 
     def _too_many(self) -> TooManyBatchesHeld:
@@ -755,7 +845,7 @@ class Pass:
             "the memory of its whole batch for as long as it, or a view of it, is there: keep "
             "copies of what is to stay (x.clone(), x.copy()), drop what is not needed any more "
             "(also the variables of the loop, which hold the batch before), or give the loader "
-            "more memory="
+            f"more {'prefetch' if self._reader.device else 'memory'}="
         )
 
     def stop(self) -> None:

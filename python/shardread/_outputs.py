@@ -13,6 +13,13 @@ from shardread._client import Pass, RawBatch, Reader
 from shardread.batch import Images, Padded, Ragged
 from shardread.errors import ConfigError
 
+# Who copies batches to a GPU for torch: "client" is this process, out of memory that it has
+# pinned; "server" is shardread serve, from which the tensors come as they do for "dlpack",
+# with floats made of bytes on the GPU. Which of them is faster has not been measured;
+# python/benchmarks/device.py does it. Until it was, it is the one that uses no more of CUDA
+# than torch does itself.
+UPLOADS = "client"
+
 
 class Framework(Protocol):
     """How batches become a framework's arrays, where the training wants them."""
@@ -20,6 +27,8 @@ class Framework(Protocol):
     name: str
     remote: bool
     """Whether the device's memory is another than the host's."""
+    server_device: str | None
+    """The GPU, by its UUID, that the server brings batches to; None: it brings them to none."""
 
     def arrays(self, raw: RawBatch) -> dict[str, Any]:
         """Return the tensors of a batch by name."""
@@ -35,6 +44,7 @@ class NumPy:
 
     name = "numpy"
     remote = False
+    server_device: str | None = None
 
     def arrays(self, raw: RawBatch) -> dict[str, Any]:
         """Return the tensors of a batch by name."""
@@ -78,6 +88,22 @@ class JAX(NumPy):
         return put
 
 
+class DLPack(NumPy):
+    """Arrays on a GPU, where the server has brought them, for whatever takes DLPack."""
+
+    name = "dlpack"
+    remote = True
+
+    def __init__(self, device: Any) -> None:
+        from shardread import _cuda  # noqa: PLC0415 - few need it
+
+        self.server_device = _cuda.card("cuda" if device is None else device).uuid
+
+    def arrays(self, raw: RawBatch) -> dict[str, Any]:
+        """Return the tensors of a batch by name."""
+        return dict(raw.on_device())
+
+
 class TensorFlow(NumPy):
     """Tensors of TensorFlow, on a device such as "/GPU:0": the default one, if it is None."""
 
@@ -116,18 +142,21 @@ def framework(name: str, device: Any, *, pin_memory: bool | None) -> Framework:
         case "torch":
             from shardread._torch import Torch  # noqa: PLC0415 - torch is optional
 
-            return Torch(device, pin_memory=pin_memory)
+            return Torch(device, pin_memory=pin_memory, uploads=UPLOADS)
         case "numpy":
             if device is not None and str(device) != "cpu":
                 raise ConfigError(f"device: NumPy has no {device!r}; set framework")
             made: Framework = NumPy()
+        case "dlpack":
+            made = DLPack(device)
         case "jax":
             made = JAX(device)
         case "tensorflow":
             made = TensorFlow(device)
         case _:
             raise ConfigError(
-                f'framework: {name!r} is none of "auto", "torch", "numpy", "jax", "tensorflow"'
+                f'framework: {name!r} is none of "auto", "torch", "numpy", "jax", "tensorflow", '
+                '"dlpack"'
             )
     if pin_memory:
         raise ConfigError(f'pin_memory is for framework="torch", not {name!r}')

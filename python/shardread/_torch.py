@@ -29,11 +29,13 @@ class Torch:
         As torch's; None is the CPU.
     pin_memory
         Whether the batches' memory is pinned: for CUDA by default.
+    uploads
+        Who copies batches to a GPU: "client", or "server".
     """
 
     name = "torch"
 
-    def __init__(self, device: Any, *, pin_memory: bool | None) -> None:
+    def __init__(self, device: Any, *, pin_memory: bool | None, uploads: str = "client") -> None:
         try:
             self.device = torch.device("cpu" if device is None else device)
         except (RuntimeError, TypeError) as error:
@@ -49,6 +51,13 @@ class Torch:
             raise ConfigError("pin_memory: there is no CUDA to pin memory for; leave it out")
         self.remote = self.device.type != "cpu"
         self._pins = bool(pin_memory) or (pin_memory is None and self.device.type == "cuda")
+        self.server_device: str | None = None
+        if uploads == "server" and self.device.type == "cuda":
+            if self.device.index is None:
+                self.device = torch.device("cuda", torch.cuda.current_device())
+            from shardread import _cuda  # noqa: PLC0415 - few need it
+
+            self.server_device = _cuda.card(self.device).uuid
 
     def arrays(self, raw: RawBatch) -> dict[str, torch.Tensor]:
         """Return the tensors of a batch by name, over its memory."""
@@ -67,6 +76,9 @@ class Torch:
         self, run: Pass, wrap: Callable[[RawBatch, dict[str, Any]], Any]
     ) -> Iterator[tuple[RawBatch, Any]]:
         """Yield all batches of a pass, on the device."""
+        if self.server_device is not None:
+            yield from _Arrivals(run).batches(wrap)
+            return
         if self.device.type == "cuda":
             yield from _Uploads(self, run, CUDA(self.device)).batches(wrap)
             return
@@ -132,6 +144,26 @@ class CUDA:
             # Their memory was taken for the other stream: it must not be given to it again
             # before what the consumer's stream does with them is done.
             tensor.record_stream(stream)
+
+
+class _Arrivals:
+    """Batches that the server has brought to the device.
+
+    torch asks for each tensor in its current stream, which is noted: the memory goes back when
+    that stream has passed all that was in it as the batch's last tensor became garbage.
+    """
+
+    def __init__(self, run: Pass) -> None:
+        self._run = run
+
+    def batches(
+        self, wrap: Callable[[RawBatch, dict[str, Any]], Any]
+    ) -> Iterator[tuple[RawBatch, Any]]:
+        """Yield the batches, in order."""
+        while (raw := self._run.next()) is not None:
+            made = wrap(raw, {name: torch.from_dlpack(a) for name, a in raw.on_device().items()})
+            yield raw, made
+            del raw, made
 
 
 class _Uploads:

@@ -50,6 +50,10 @@ class ServerMemoryError(ShardreadError, MemoryError):
     """The server's memory is lent to other passes, or memory for slabs cannot be had."""
 
 
+class DeviceError(ShardreadError, RuntimeError):
+    """The GPU cannot be used: it, or CUDA, is not there, refuses, or has failed."""
+
+
 class TooManyBatchesHeld(ShardreadError, MemoryError):  # noqa: N818 - it says what is wrong
     """The next batch has no room, since arrays over earlier ones are still in use."""
 
@@ -83,6 +87,7 @@ _BY_CODE: dict[str, type[ShardreadError]] = {
     "state": StateError,
     "store": StoreError,
     "memory": ServerMemoryError,
+    "device": DeviceError,
     "held": TooManyBatchesHeld,
     "canceled": CanceledError,
 }

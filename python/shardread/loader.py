@@ -63,7 +63,9 @@ class Loader:
         has keys and more. Under ``mixup`` and ``cutmix`` the label is the soft one.
     framework
         "torch", "numpy", "jax" or "tensorflow"; "auto" is torch if that is imported
-        already, or a device other than the CPU is wanted, and otherwise NumPy.
+        already, or a device other than the CPU is wanted, and otherwise NumPy. "dlpack" are
+        arrays on a GPU, to which the server has brought them, for CuPy, JAX, torch and
+        others: :class:`shardread.DeviceArray`.
     server
         None starts a server of this process, which all its loaders share. "host" shares
         one among the processes of a job on this host: give it to every rank. A path is the
@@ -103,7 +105,7 @@ class Loader:
         *,
         device: Any = None,
         output: Literal["tuple", "dict", "batch"] = "tuple",
-        framework: Literal["auto", "torch", "numpy", "jax", "tensorflow"] = "auto",
+        framework: Literal["auto", "torch", "numpy", "jax", "tensorflow", "dlpack"] = "auto",
         server: str | None = None,
         cpus: int | None = None,
         nice: int | None = None,
@@ -163,6 +165,13 @@ class Loader:
         }
         if given["stream"]:
             self._request["stream"] = True
+        if (gpu := self._framework.server_device) is not None:
+            if self._address.remote:
+                raise ConfigError(
+                    "device: a server on another host brings no batches to a GPU of this one; "
+                    'leave framework="dlpack" out'
+                )
+            self._request["device"] = gpu
         cache = self._request["config"].get("cache")
         if cache and not self._address.remote:
             cache["dir"] = os.path.abspath(os.path.expanduser(cache["dir"]))
