@@ -153,25 +153,28 @@ type Decoded struct {
 // Everything else is as Prefetch says. Damaged images are in Batch.Bad, and in the report of
 // the reader.
 func Decode(ctx context.Context, d *Device, batches func(context.Context) iter.Seq2[*reader.Batch, error], c DecodeConfig) iter.Seq2[*Batch, error] {
-	return prefetchWith(ctx, d.context, &d.meter, hosts(batches), d.describe, c.PrefetchConfig, func() (*decoding, error) {
-		if err := c.Validate(); err != nil {
-			return nil, fmt.Errorf("gpu: decode: %w", err)
-		}
-		g := newDecoding(c, d.Pinned(PinnedConfig{Limit: c.Pinned}))
-		if g.config.Share < 0 {
-			return g, nil
-		}
-		n, err := cuda.OpenNVJPEG(d.context.Driver(), d.nvjpeg...)
-		if err != nil {
-			return nil, fmt.Errorf("%w; or set share to -1, to decode on the CPU alone", err)
-		}
-		codec, err := d.newCodec(n, c.Backend, c.Scratch)
-		if err != nil {
-			return nil, err
-		}
-		g.codec = nvjpegCodec{codec}
+	return prefetchWith(ctx, d.context, &d.meter, hosts(batches), d.describe, c.PrefetchConfig, func() (*decoding, error) { return d.decoding(c) })
+}
+
+// decoding begins a pass.
+func (d *Device) decoding(c DecodeConfig) (*decoding, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("gpu: decode: %w", err)
+	}
+	g := newDecoding(c, d.Pinned(PinnedConfig{Limit: c.Pinned}))
+	if g.config.Share < 0 {
 		return g, nil
-	})
+	}
+	n, err := cuda.OpenNVJPEG(d.context.Driver(), d.nvjpeg...)
+	if err != nil {
+		return nil, fmt.Errorf("%w; or set share to -1, to decode on the CPU alone", err)
+	}
+	codec, err := d.newCodec(n, c.Backend, c.Scratch)
+	if err != nil {
+		return nil, err
+	}
+	g.codec = nvjpegCodec{codec}
+	return g, nil
 }
 
 // codec is what decoding asks of nvJPEG: *cuda.Codec has it, and the simulation of the tests.

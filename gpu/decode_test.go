@@ -25,6 +25,7 @@ import (
 	"shardify/imaging"
 	"shardify/imaging/augment"
 	"shardify/imaging/jpeg"
+	"shardify/imaging/transform"
 	"shardify/reader"
 )
 
@@ -350,7 +351,7 @@ func TestDecode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			at, cards := 0, 0
+			at, cards, differ, sum, most := 0, 0, 0, 0., 0
 			for n, s := range all {
 				var card, refused int
 				for i, got := range s.images {
@@ -360,8 +361,12 @@ func TestDecode(t *testing.T) {
 					}
 					at++
 					if x.real {
-						if most, mean := difference(got, e.image.Pix); mean > 3 {
-							t.Errorf("%s differs by %d, %.2f in the mean", e.name, most, mean)
+						of, mean := difference(got, e.image.Pix)
+						if mean > 3 {
+							t.Errorf("%s differs by %d, %.2f in the mean", e.name, of, mean)
+						}
+						if mean > 0 {
+							differ, sum, most = differ+1, sum+mean, max(most, of)
 						}
 						continue
 					}
@@ -381,6 +386,9 @@ func TestDecode(t *testing.T) {
 					t.Errorf("batch %d: %+v, %d of the card's, %d refused, bad %v", n, d, card, refused, s.bad)
 				}
 				cards += s.decoded.Card
+			}
+			if x.real {
+				t.Logf("%d of %d images by the card; %d differ from the CPU's, by %.3f in the mean and %d at most", cards, at, differ, sum/float64(max(1, differ)), most)
 			}
 			if at != len(order) || (cards > 0) != (c.Share >= 0) {
 				t.Errorf("%d images, %d by the card", at, cards)
@@ -472,6 +480,62 @@ func TestDecodeDamaged(t *testing.T) {
 		}
 	}
 	x.clean(t)
+}
+
+// Through a Pipeline, files become the batches that a reader would make of them alone, byte
+// for byte, where the CPU decodes them.
+func TestDecodePipeline(t *testing.T) {
+	path := photographShard(t, 7)
+	c := reader.Config{
+		BatchSize: 3, Ends: reader.EndsExact, Seed: 5, DType: reader.DTypeFloat32,
+		Transform: transform.List{transform.RandomResizedCrop{Size: transform.Size{48}}, transform.RandomHorizontalFlip{}, transform.ImageNet},
+	}
+	want, _ := made(t, path, c)
+	host, config, err := Split(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Decode, host.Collate, host.DType, host.Layout, host.Fields = reader.DecodeNone, "", "", 0, []string{"jpg"}
+	r, err := reader.OpenStream(t.Context(), []string{path}, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := device(t)
+	p, err := d.NewPipeline(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := 0
+	for epoch := range 2 {
+		begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Epoch(ctx, epoch) }
+		for b, err := range Decode(t.Context(), d, begin, DecodeConfig{Share: -1}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			images, err := b.Images()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dst, err := d.Alloc("out", p.DType(), p.Shape(len(images))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, dst.Bytes)
+			if err := errors.Join(b.Wait(0), p.Apply(dst, images, b.Random, nil, 0), b.Release(0), d.Download(got, dst.Data, 0), d.Synchronize(0), d.Free(dst)); err != nil {
+				t.Fatal(err)
+			}
+			if k >= len(want) || !bytes.Equal(got, want[k]) {
+				t.Errorf("epoch %d: batch %d is not the reader's", epoch, b.Number)
+			}
+			k++
+		}
+	}
+	if k != len(want) || k == 0 {
+		t.Errorf("%d batches, want %d", k, len(want))
+	}
+	if err := errors.Join(p.Close(), r.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
 }
 
 // Regions are what the whole image has there; the engines decode them, and the CPU where
