@@ -292,6 +292,8 @@ func (p *pass) next() (*Batch, error) {
 	if p.ctx.Err() != nil {
 		return nil, context.Cause(p.ctx)
 	}
+	p.pool.asking.Store(true)
+	defer p.pool.asking.Store(false)
 	if len(p.ready) == 0 {
 		p.asked.Store(p.from + p.taken)
 		p.pool.notify()
@@ -329,6 +331,8 @@ func (p *pass) next() (*Batch, error) {
 	if err := p.judge(j); err != nil {
 		return nil, err
 	}
+	// Nobody is told that the consumer has all, before it hands this one on.
+	p.pool.asking.Store(false)
 	p.pool.keep(j.slab)
 	return newBatch(j), nil
 }

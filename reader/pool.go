@@ -29,6 +29,8 @@ type pool struct {
 	wake  chan struct{} // something was given back, or lost
 
 	ahead atomic.Int64 // bytes of spans
+	// asking: the consumer waits for a batch, and has handed on those that it got.
+	asking atomic.Bool
 
 	mu    sync.Mutex
 	used  int64 // bytes of all blocks
@@ -133,7 +135,7 @@ func (p *pool) try(k kind, own int64) (*block, error) {
 }
 
 // starved says, once between two releases, that no more than own bytes of the pool are
-// lent to anyone but the consumer.
+// lent to anyone but the consumer, which waits for more.
 func (p *pool) starved(own int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +144,7 @@ func (p *pool) starved(own int64) bool {
 		lent += int64(len(b.data)) + b.elsewhere
 	}
 	told := p.dry
-	p.dry = lent <= own
+	p.dry = lent <= own && p.asking.Load()
 	return p.dry && !told
 }
 

@@ -164,6 +164,7 @@ func (c *calls) join(r *Reader) (*pass, error) {
 	if c.pass == nil {
 		c.pass = r.emptyPass(context.Background())
 		c.pass.requests = make(chan *job, 1)
+		c.pass.pool.asking.Store(true)
 		c.pass.start()
 	}
 	c.active++

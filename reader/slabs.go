@@ -20,8 +20,9 @@ type Slabs interface {
 	// it any more.
 	Free(b []byte)
 	// Starved is told when a pass cannot go on before the caller releases a batch: all its
-	// memory is in batches that the caller has. ctx has the values of the one that the pass
-	// was begun with. It is told again after a release that did not help.
+	// memory is in batches that the caller has, and it has asked for the next one. ctx has the
+	// values of the one that the pass was begun with. It is told again after a release that
+	// did not help.
 	Starved(ctx context.Context)
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"shardify/dataset/datasettest"
 	"shardify/imaging/augment"
@@ -251,9 +252,12 @@ func TestStarved(t *testing.T) {
 	if most < 2 {
 		t.Fatalf("%d batches can be lent: this shows nothing", most)
 	}
-	var released atomic.Int64
+	var released, got, handed atomic.Int64
 	go func() {
 		for range s.told {
+			if g, h := got.Load(), handed.Load(); g != h {
+				t.Errorf("told that it has all when it has handed on %d batches of %d", h, g)
+			}
 			if n := int64(len(batches)); n < most {
 				t.Errorf("the pass cannot go on when %d batches are held, where %d may be", n, most)
 			}
@@ -266,7 +270,10 @@ func TestStarved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		got.Add(1)
+		time.Sleep(2 * time.Millisecond) // as if handing it on took so long
 		batches <- b
+		handed.Add(1)
 		n++
 	}
 	close(s.told)
