@@ -180,7 +180,7 @@ class RawBatch:
 class _Lent(weakref.ref[Any]):
     """What keeps a batch's memory lent, by a reference that lets go of it."""
 
-    __slots__ = ("batch", "device", "memory", "nbytes", "own", "run", "streams")
+    __slots__ = ("batch", "device", "memory", "nbytes", "own", "run", "streams", "tally")
 
     run: int
     batch: int
@@ -189,6 +189,16 @@ class _Lent(weakref.ref[Any]):
     own: bool  # not the server's
     device: DeviceMemory | None
     streams: set[int]
+    tally: _Tally | None  # of its reader; None of a read
+
+
+@dataclass
+class _Tally:
+    """Batches of all passes of a reader."""
+
+    batches: int = 0  # lent
+    nbytes: int = 0
+    released: int = 0
 
 
 @dataclass
@@ -430,6 +440,10 @@ class Connection:
             if (run := self._passes.get(lent.run)) is not None:
                 run._outstanding -= lent.nbytes
                 run._released += 1
+            if (tally := lent.tally) is not None:
+                tally.batches -= 1
+                tally.nbytes -= lent.nbytes
+                tally.released += 1
         for number, batches in released.items():
             sending += frame({"op": "release", "pass": number, "batches": batches})
         if released:
@@ -568,6 +582,11 @@ class Connection:
         if (slab := fields.get("device_slab")) is not None:
             lent.device = self._device_slabs[slab]
             lease.device = lent.device  # which is mapped as long as anything has the batch
+        lent.tally = None
+        if (run := self._passes.get(number)) is not None:
+            lent.tally = tally = run._reader._tally
+            tally.batches += 1
+            tally.nbytes += lent.nbytes
         self._lent[number, lent.batch] = lent
         return RawBatch(fields, memory, lease, lent.device, lent.streams)
 
@@ -635,6 +654,7 @@ class Reader:
         self.classes: Final[list[str]] = ok.get("classes") or []
         self.tensors: Final[list[dict[str, Any]]] = ok.get("tensors") or []
         self.device: Final[str | None] = ok.get("device")
+        self._tally: Final = _Tally()
         self._finalizer = weakref.finalize(
             self, connection._leave, _Leave(self._number), wait=False
         )
@@ -792,6 +812,7 @@ class Pass:
         connection = self._connection
         connection.check_process()
         deadline: float | None = None
+        tally, released = self._reader._tally, 0
         with connection._changed:
             while True:
                 if self._queue:
@@ -806,7 +827,9 @@ class Pass:
                 if not self._stuck():
                     deadline = None
                     connection._changed.wait()
-                elif deadline is None:
+                elif deadline is None or tally.released != released:
+                    # Those of earlier passes may have been in the way, too.
+                    released = tally.released
                     connection._wake()
                     # Arrays in reference cycles would be in nobody's hands.
                     connection._changed.release()
@@ -837,11 +860,18 @@ class Pass:
         )
 
     def _too_many(self) -> TooManyBatchesHeld:
-        held = self._held or {}
-        n, size = held.get("batches", 0), held.get("bytes", 0)
+        tally, held = self._reader._tally, self._held or {}
+        others = tally.batches - held.get("batches", 0)
+        mine, of_others = "they", ""
+        if others > 0:
+            mine, of_others = "those of this pass", f", {others} of them of other passes"
+        why = "leave no memory for the next one"
+        if held.get("bytes", 0) + self._largest > self.credit:
+            most = f"{self.credit / 1e6:.1f} MB that may be sent ahead"
+            why = f"with the next one {mine} would be more than the {most}"
         return TooManyBatchesHeld(
-            f"{n} batches ({size / 1e6:.1f} MB) are still in use, and with the next one they would "
-            f"be more than the {self.credit / 1e6:.1f} MB that may be sent ahead. An array keeps "
+            f"{tally.batches} batches ({tally.nbytes / 1e6:.1f} MB) are still in use{of_others}, "
+            f"and {why}. An array keeps "
             "the memory of its whole batch for as long as it, or a view of it, is there: keep "
             "copies of what is to stay (x.clone(), x.copy()), drop what is not needed any more "
             "(also the variables of the loop, which hold the batch before), or give the loader "

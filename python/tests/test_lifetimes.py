@@ -96,6 +96,25 @@ def test_holding_too_many_is_an_error_that_says_so(
         assert sum(1 for _ in loader) == len(loader) - state["state"]["batch"]
 
 
+def test_batches_of_earlier_passes_count(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_client, "GRACE_ALONE", 0.1)
+    with shardread.Loader(shards, prefetch=3, **GIVEN) as loader:
+        kept = [images for i, (images, _) in enumerate(loader) if i < 2]
+        stopped = iter(loader)
+        kept.append(next(stopped)[0])
+        stopped.close()
+        with pytest.raises(shardread.TooManyBatchesHeld) as caught:
+            kept.extend(images for images, _ in loader)
+        assert len(kept) == 7
+        assert str(caught.value).startswith("7 batches (")
+        assert "3 of them of other passes, and with the next one those of this pass" in str(
+            caught.value
+        )
+        # Those of a pass that goes on are in nobody's way after.
+        kept.clear()
+        assert sum(1 for _ in loader) == len(loader)
+
+
 def test_garbage_in_cycles_is_not_held(shards: Path) -> None:
     with shardread.Loader(shards, prefetch=2, **GIVEN) as loader:
         gc.disable()
