@@ -128,10 +128,11 @@ type passes struct {
 	list          []augmentSample
 	weights       []blurWeights // of list; as long as that where a pass blurs
 	faults        []error
+	half          [2][]float32 // memory for a blur's weights
 }
 
 func (p *passes) reset(width, height int) {
-	*p = passes{width: width, height: height, list: p.list[:0], weights: p.weights[:0]}
+	*p = passes{width: width, height: height, list: p.list[:0], weights: p.weights[:0], half: p.half}
 }
 
 func (p *passes) fault(format string, args ...any) {
@@ -165,8 +166,8 @@ func (p *passes) geometry(flipX, flipY bool, w augment.Warp, border Border) {
 		p.fault("no border has the number %d", int(border))
 		return
 	}
-	if _, err := w.Interpolation.MarshalText(); err != nil {
-		p.faults = append(p.faults, err)
+	if w.Interpolation != augment.Nearest && w.Interpolation != augment.Bilinear {
+		p.fault("no interpolation has the number %d", int(w.Interpolation))
 		return
 	}
 	warps := m != augment.Matrix{} && m != augment.IdentityMatrix
@@ -258,11 +259,12 @@ func (p *passes) paint(o augment.Op) {
 
 // blur is a pass of its own.
 func (p *passes) blur(o augment.Op) {
-	across, down, err := o.BlurWeights(nil, nil)
+	across, down, err := o.BlurWeights(p.half[0][:0], p.half[1][:0])
 	if err != nil {
 		p.faults = append(p.faults, err)
 		return
 	}
+	p.half = [2][]float32{across, down}
 	if n := max(len(across), len(down)); n > maxBlur {
 		p.fault("a blur by %v pixels, whose kernel reaches %d to each side; a GPU takes up to %d", o.Value, n-1, maxBlur-1)
 		return
