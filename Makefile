@@ -181,6 +181,10 @@ bench-train: build peers-torch ## training in PyTorch fed by shardread, by DataL
 bench-gpu-python: ## who should copy batches to the card for torch, the client or the server (GPU_PYTHON: with torch)
 	SHARDREAD_PROGRAMS='$(CURDIR)/bin' $(GPU_PYTHON) python/benchmarks/device.py $(if $(PHOTOS),--photos '$(PHOTOS)')
 
+.PHONY: bench-gpu-jpeg
+bench-gpu-jpeg: ## JPEG on the card: gpu.Decode, nvJPEG alone, torchvision; PHOTOS (GPU_PYTHON: with torch and torchvision)
+	$(GPU_PYTHON) python/benchmarks/jpeg.py --photos '$(PHOTOS)'
+
 .PHONY: gpu-kit
 gpu-kit: ## dist/gpu-kit.tgz: bin/ with the programs and gpu's tests, for a machine with a card and no Go
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
