@@ -6,6 +6,9 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"shardify/imaging/augment"
 	"shardify/imaging/resize"
@@ -322,6 +325,76 @@ func BenchmarkAugment(b *testing.B) {
 				}
 				return g.Apply(results(b, d, &made, reader.DTypeUint8, benchBatch, benchSide, benchSide, 3)[i%2], src, each, s)
 			})
+		})
+	}
+}
+
+// BenchmarkPinned takes a slab of 256 MiB in each of three ways, writes it, uploads it and
+// gives it back: as the driver pins memory of its own, which is what Pinned does; mapped and
+// registered; and that on huge pages where the system allows them.
+func BenchmarkPinned(b *testing.B) {
+	const n = 256 << 20
+	mapped := func(huge bool) func(d *Device) ([]byte, func() error, error) {
+		return func(d *Device) ([]byte, func() error, error) {
+			data, err := mapMemory(n)
+			if err == nil && huge {
+				err = unix.Madvise(data, unix.MADV_HUGEPAGE)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			unpin, err := d.Pin(data)
+			if err != nil {
+				return nil, nil, err
+			}
+			return data, func() error { return errors.Join(unpin(), unmapMemory(data)) }, nil
+		}
+	}
+	for _, c := range []struct {
+		name string
+		take func(d *Device) ([]byte, func() error, error)
+	}{
+		{"allocated", func(d *Device) ([]byte, func() error, error) {
+			data, err := d.context.AllocHost(n)
+			return data, func() error { return d.context.FreeHost(data) }, err
+		}},
+		{"registered", mapped(false)}, {"huge", mapped(true)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			d := card(b)
+			dst, err := d.Alloc("slab", reader.DTypeUint8, n)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var took, wrote, copied time.Duration
+			for b.Loop() {
+				start := time.Now()
+				data, free, err := c.take(d)
+				if err != nil {
+					b.Fatal(err)
+				}
+				took += time.Since(start)
+				start = time.Now()
+				for i := 0; i < n; i += 64 {
+					data[i] = byte(i >> 6)
+				}
+				wrote += time.Since(start)
+				start = time.Now()
+				if err := errors.Join(d.Upload(dst.Data, data, 0), d.Synchronize(0)); err != nil {
+					b.Fatal(err)
+				}
+				copied += time.Since(start)
+				if err := free(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			times := float64(b.N)
+			b.ReportMetric(took.Seconds()*1e3/times, "ms/take")
+			b.ReportMetric(wrote.Seconds()*1e3/times, "ms/write")
+			b.ReportMetric(n*times/copied.Seconds()/1e9, "GB/s")
+			if err := errors.Join(d.Free(dst), d.Close()); err != nil {
+				b.Error(err)
+			}
 		})
 	}
 }
