@@ -101,7 +101,10 @@ func Fault(ctx context.Context, op, where string, err error) error {
 	e := &Error{Op: op, URL: where, err: err}
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
+	var plain tls.RecordHeaderError
 	switch {
+	case errors.As(err, &plain):
+		e.kind, e.Hint = fs.ErrInvalid, "this port does not speak TLS: is it http://?"
 	case errors.As(err, &dns) && dns.IsNotFound:
 		e.kind, e.Hint = fs.ErrInvalid, "check the host's name in the URL"
 	case errors.As(err, &cert):

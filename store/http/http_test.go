@@ -417,6 +417,10 @@ func TestErrors(t *testing.T) {
 		}
 	}
 
+	plain := serve(t, nethttp.NotFoundHandler())
+	if _, err := newStore(t, strings.Replace(plain.URL, "http:", "https:", 1), http.Config{}).Open(t.Context(), "a"); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), "is it http://?") {
+		t.Errorf("a server without TLS: %v", err)
+	}
 	for url, says := range map[string]string{
 		"http://127.0.0.1:1/x?SECRET":                  "127.0.0.1:1/x",
 		"https://user:SECRET@127.0.0.1:1/x?sig=SECRET": "refused",

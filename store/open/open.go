@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"runtime"
 	"strings"
@@ -43,6 +44,11 @@ func URL(ctx context.Context, url string) (store.Store, error) {
 	}
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok || !isScheme(scheme) {
+		for _, s := range stores {
+			if rest, ok := strings.CutPrefix(strings.ToLower(url), s.scheme+":/"); ok {
+				return nil, fmt.Errorf("open %s:/%s: %w: a URL has two slashes, %s://…; a folder of that name is ./%s:/…", s.scheme, withoutSecrets(rest), fs.ErrInvalid, s.scheme, s.scheme)
+			}
+		}
 		return openPath(url)
 	}
 	known := make([]string, 0, len(stores))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"strings"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -137,6 +138,15 @@ func (s *Store) fault(ctx context.Context, op, name string, err error) error {
 		}
 	}
 	e.Hint, e.kind = s.judge(e, region)
+	// What the SDK says round the error of a connection is long, and nothing of it happened.
+	var sent *url.Error
+	if e.Status == 0 && e.kind == nil && errors.As(err, &sent) {
+		e.err = fmt.Errorf("no answer: %w", sent.Err)
+		if at, err := url.Parse(sent.URL); err == nil {
+			e.err = fmt.Errorf("no answer from %s://%s: %w", at.Scheme, at.Host, sent.Err)
+		}
+		e.Hint = "check the network, and AWS_ENDPOINT_URL_S3, which is not set for Amazon's own"
+	}
 	return e
 }
 
@@ -154,7 +164,7 @@ func (s *Store) judge(e *Error, region string) (hint string, kind error) {
 		return "the upload was aborted meanwhile, by a sweep or by a rule of the bucket", fs.ErrNotExist
 	case "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired":
 		return "the credentials have expired and the chain has no newer ones: log in again (aws sso login), or renew AWS_SESSION_TOKEN", fs.ErrPermission
-	case "InvalidAccessKeyId", "InvalidToken", "UnrecognizedClientException":
+	case "InvalidAccessKeyId", "InvalidToken", "UnrecognizedClientException", "XAdminUserNotFound": // the last of versitygw, with 404
 		return "the server does not know these credentials: check AWS_ACCESS_KEY_ID, AWS_PROFILE and AWS_ENDPOINT_URL_S3", fs.ErrPermission
 	case "SignatureDoesNotMatch":
 		return "the secret key is not the one of this access key, or something on the way changes requests: check AWS_SECRET_ACCESS_KEY", fs.ErrPermission

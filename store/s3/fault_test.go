@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -584,6 +585,7 @@ func TestErrors(t *testing.T) {
 		{s3test.Fault{Status: 403, Code: "AccessDenied"}, fs.ErrPermission, []string{"docs/s3.md", "SHARDIFY_S3_REQUESTER_PAYS"}},
 		{s3test.Fault{Status: 403, Code: "SignatureDoesNotMatch"}, fs.ErrPermission, []string{"AWS_SECRET_ACCESS_KEY"}},
 		{s3test.Fault{Status: 403, Code: "InvalidAccessKeyId"}, fs.ErrPermission, []string{"AWS_ACCESS_KEY_ID"}},
+		{s3test.Fault{Status: 404, Code: "XAdminUserNotFound"}, fs.ErrPermission, []string{"AWS_ACCESS_KEY_ID"}},
 		{s3test.Fault{Status: 400, Code: "ExpiredToken"}, fs.ErrPermission, []string{"aws sso login"}},
 		{s3test.Fault{Status: 403, Code: "RequestTimeTooSkewed"}, fs.ErrPermission, []string{"clock"}},
 		{s3test.Fault{Status: 301, Code: "PermanentRedirect", Header: map[string]string{"X-Amz-Bucket-Region": "eu-west-3"}}, fs.ErrInvalid, []string{"AWS_REGION=eu-west-3", "us-east-1"}},
@@ -611,6 +613,19 @@ func TestErrors(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), server.Secret) || strings.Contains(err.Error(), server.Access) {
 			t.Errorf("%s: %q has credentials in it", c.fault.Code, err)
+		}
+	}
+	// A server that is not there.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + l.Addr().String()
+	l.Close()
+	_, err = newStore(t, bucketURL+"/x", s3.Config{Endpoint: nobody}).Open(t.Context(), "some/name")
+	for _, text := range []string{"open s3://data/x/some/name: no answer from " + nobody, "refused", "AWS_ENDPOINT_URL_S3"} {
+		if err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "RequestID") {
+			t.Errorf("nobody there: %v does not say %q", err, text)
 		}
 	}
 }
