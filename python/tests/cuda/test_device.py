@@ -171,6 +171,25 @@ def test_memory_waits_for_the_streams_that_use_it(
         assert double.live(os.getpid())["mappings"] <= 4
 
 
+def test_one_server_brings_batches_to_all_gpus(shards: Path) -> None:
+    cards = ("cuda:0", "cuda:1") if "FAKE_CUDA_COUNTS" in os.environ else ("cuda:0", "cuda:0")
+    loaders = [
+        shardread.Loader(
+            shards, framework="dlpack", device=card, dtype="float16", rank=rank, world=2, **GIVEN
+        )
+        for rank, card in enumerate(cards)
+    ]
+    with loaders[0], loaders[1]:
+        assert server_of(loaders[0]) == server_of(loaders[1])
+        keys: list[str] = []
+        for both in zip(*(loader.batches() for loader in loaders), strict=True):
+            for card, batch in zip(cards, both, strict=True):
+                assert batch["image"].__dlpack_device__() == (2, int(card[-1]))
+                assert np.isfinite(on_host(batch["image"])).all()
+                keys += batch.keys
+        assert len(keys) == len(set(keys)) == 120
+
+
 def test_nothing_of_a_gpu_is_left(shards: Path, double: Double) -> None:
     gc.collect()
     before = double.live(os.getpid())
