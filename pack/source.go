@@ -234,7 +234,7 @@ func isShards(ctx context.Context, path string) (bool, error) {
 	case errors.Is(err, fs.ErrNotExist) && tars.IsPattern(path):
 		return true, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return false, fmt.Errorf("source %w; check the spelling", err)
+		return false, fmt.Errorf("source %q: %w; check the spelling", path, fs.ErrNotExist)
 	case err != nil:
 		return false, fmt.Errorf("source %w", err)
 	case !info.IsDir():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 from shardread._client import Pass, RawBatch, Reader
@@ -125,6 +126,9 @@ class TensorFlow(NumPy):
             return {name: self._tf.convert_to_tensor(a) for name, a in raw.tensors().items()}
 
 
+_LIBRARIES = {"torch", "jax", "tensorflow"}
+
+
 def framework(name: str, device: Any, *, pin_memory: bool | None) -> Framework:
     """Choose a framework by its name; "auto" is torch where it is imported already.
 
@@ -135,9 +139,13 @@ def framework(name: str, device: Any, *, pin_memory: bool | None) -> Framework:
     ImportError
         It is not installed.
     """
+    asked = f'framework="{name}"'
     if name == "auto":
         wanted = device is not None and str(device).partition(":")[0] not in {"cpu", "numpy"}
         name = "torch" if "torch" in sys.modules or wanted else "numpy"
+        asked = f"device={str(device)!r}"
+    if name in _LIBRARIES and sys.modules.get(name) is None and find_spec(name) is None:
+        raise ImportError(f"{asked} needs {name}, which is not installed: pip install {name}")
     match name:
         case "torch":
             from shardread._torch import Torch  # noqa: PLC0415 - torch is optional

@@ -9,6 +9,7 @@ import json
 import pickle
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +264,18 @@ def test_a_word_for_every_batch(shards: Path) -> None:
     pytest.importorskip("tqdm")
     with shardread.Loader(shards, split="train", transform=TRAIN, progress=True) as loader:
         assert sum(1 for _ in loader) == len(loader)
+
+
+def test_a_library_that_is_not_installed_is_named(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch", "jax", "tensorflow"):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ImportError, match=f"pip install {name}$"):
+            shardread.Loader(shards, framework=name)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr("shardread._outputs.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"^device='cuda' needs torch"):
+        shardread.Loader(shards, device="cuda")
+    with shardread.Loader(shards, split="train") as loader:
+        assert isinstance(next(iter(loader))[0], np.ndarray)
