@@ -22,7 +22,7 @@ const (
 	latency = 50 * time.Millisecond
 	// passes is how often the shards are read in a run, so that the start of a process
 	// and the first touch of its memory are a small part of it.
-	passes = 4
+	passes = 8
 )
 
 // s3 measures reading shards from an S3 server on loopback, and packing to it.
