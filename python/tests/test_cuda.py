@@ -31,7 +31,7 @@ def test_on_the_double_of_the_driver(tmp_path: Path, programs: Path) -> None:
     env = {
         **os.environ,
         "LD_LIBRARY_PATH": str(tmp_path),
-        "FAKE_CUDA_LATE_COPIES": "1",
+        "FAKE_CUDA_LATE_COPIES": "5",
         "FAKE_CUDA_COUNTS": str(counts),
         "SHARDREAD_PROGRAMS": str(programs),
     }

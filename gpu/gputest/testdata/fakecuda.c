@@ -1,7 +1,7 @@
 // A test double of NVIDIA's driver library: a shared library with the functions of libcuda
 // that shardify calls, on the host's memory. What is asked of a stream is done at once, but
-// for copies from pinned memory under FAKE_CUDA_LATE_COPIES, which are done when they are
-// waited for, and events, which are done after FAKE_CUDA_LATE_EVENTS questions.
+// for copies from pinned memory under FAKE_CUDA_LATE_COPIES, which are done so many
+// milliseconds after they are waited for, and events, which are done after FAKE_CUDA_LATE_EVENTS questions.
 //
 // It is strict where libcuda would crash or go wrong in silence: a call needs its context
 // to be current, copies must lie within one allocation, and what is freed must be there.
@@ -442,7 +442,7 @@ result cuEventRecord(uintptr_t e, uintptr_t s) {
 }
 
 result cuEventQuery(uintptr_t e) { IN_CONTEXT EVENT_OF(e) if (late(e, -1)) return NOT_READY; do_pending(); return SUCCESS; }
-result cuEventSynchronize(uintptr_t e) { IN_CONTEXT EVENT_OF(e) late(e, 0); do_pending(); return SUCCESS; }
+result cuEventSynchronize(uintptr_t e) { IN_CONTEXT EVENT_OF(e) late(e, 0); if (pending) usleep(1000 * setting("FAKE_CUDA_LATE_COPIES", 0)); do_pending(); return SUCCESS; }
 
 result cuEventElapsedTime(float *ms, uintptr_t from, uintptr_t to) {
 	IN_CONTEXT EVENT_OF(from) EVENT_OF(to)
