@@ -3,13 +3,18 @@
 Everything is measured in turns with what it is compared with, and medians are printed, with
 the floors that are to be held. Run it on a machine that does nothing else.
 
-- loop: images per second of a Loader's loop, by those of `shardread bench` (floor 0.95)
+- loop: images per second of a Loader's loop over an epoch of 46 batches, in uint8 and in
+  normalised float32, by those of `shardread bench` (floor 0.95); of either a process that has
+  just begun. Neither looks at the pixels: it is handing over that is compared. And by
+  processor time, of server and trainer together, which is less disturbed
 - overhead: time for a batch of 256 x 3 x 224 x 224 bytes where the server, a stand-in, has
   the next one at once (floor 200 µs); and processor time of the trainer's process for a batch
   in the loop, where its code has left the caches each time
 - first: from before `import shardread` to the first batch of 256 (floor 0.6 s)
 - memory: of both processes, above an interpreter with NumPy, by what the pass may hold
   (floor: 100 MB more)
+- sample: time for a sample of random access, `dataset[i]`, with decoding, and processor time
+  of this process for it; for one of a list of 256, and for one of an IterableDataset
 - beside: images per second beside a thread that computes all the time, by what is left of
   the cores (floor 1: no more is lost than the thread's own use), with `nice` 10 besides
 """
@@ -18,9 +23,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import re
+import resource
 import socket
 import statistics
 import subprocess
@@ -39,21 +46,26 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np  # noqa: E402
 
 import shardread  # noqa: E402
-from shardread import _client, _frames, _outputs, _programs, _server  # noqa: E402
+from shardread import _client, _frames, _outputs, _programs, _server, config  # noqa: E402
 
 TRANSFORM = [shardread.RandomResizedCrop(224), shardread.RandomHorizontalFlip()]
+KINDS: dict[str, dict[str, Any]] = {
+    "uint8": {"transform": TRANSFORM},
+    "float32": {"transform": [*TRANSFORM, shardread.Normalize(shardread.IMAGENET)]},
+}
 BATCH = 256
+IMAGES = 12000
 
 
 def pack(photos: Path | None, folder: Path) -> Path:
     """Pack photographs, each several times so that an epoch is long enough, or generated ones."""
     images = folder / "images"
     if photos is None:
-        command = ["go", "run", "./tools/gendata", str(images), "--images", "3000"]
+        command = ["go", "run", "./tools/gendata", str(images), "--images", str(IMAGES)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     else:
         files = sorted(photos.glob("*.JP*G"))
-        for k in range(-(-4000 // len(files))):
+        for k in range(-(-IMAGES // len(files))):
             for file in files:
                 link = images / file.name.split("_")[0] / f"{k}-{file.name}"
                 link.parent.mkdir(parents=True, exist_ok=True)
@@ -63,24 +75,74 @@ def pack(photos: Path | None, folder: Path) -> Path:
     return folder / "shards"
 
 
-def loop(shards: Path, **given: Any) -> tuple[float, float]:
-    """Return images per second of an epoch, and microseconds of this process a batch."""
-    with shardread.Loader(
-        shards, batch_size=BATCH, seed=1, transform=TRANSFORM, framework="numpy", **given
-    ) as loader:
-        cpu, begin, n = time.process_time(), time.perf_counter(), 0
+@dataclasses.dataclass
+class Speed:
+    """What an epoch took."""
+
+    images: float  # per second
+    cpu: float  # seconds of processors for an image, of all processes
+    trainer: float = 0  # microseconds of the trainer's process for a batch
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of processors that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def loop(shards: Path, kind: str = "uint8", **given: Any) -> Speed:
+    """Return the speed of an epoch in Python."""
+    given = {"seed": 1, "ends": "drop", "framework": "numpy"} | KINDS[kind] | given
+    with shardread.Loader(shards, batch_size=BATCH, **given) as loader:
+        process = loader._open().connection._attached._process
+        assert process is not None
+        server, cpu, begin, n = cpu_of(process.pid), time.process_time(), time.perf_counter(), 0
         for images, _labels in loader:
             n += len(images)
-        seconds = time.perf_counter() - begin
-        return n / seconds, (time.process_time() - cpu) / (n / BATCH) * 1e6
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+        both = cpu + cpu_of(process.pid) - server
+        return Speed(n / seconds, both / n, cpu / (n / BATCH) * 1e6)
 
 
-def bench(shards: Path) -> float:
-    """Return images per second of the engine alone."""
+def bench(shards: Path, kind: str = "uint8") -> Speed:
+    """Return the speed of the engine alone."""
     command = [_programs.find("shardread"), "bench", str(shards), "--json", "--seed", "1"]
-    command += ["--crop", "224", "--batch", str(BATCH), "--ends", "drop"]
+    command += ["--batch", str(BATCH), "--ends", "drop", "--transform"]
+    command += [json.dumps(config.as_json(KINDS[kind])["transform"])]
+    if kind == "float32":
+        command += ["--dtype", kind]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(json.loads(run.stdout)["images_per_second"])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    figures = json.loads(run.stdout)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Speed(float(figures["images_per_second"]), cpu / figures["stats"]["samples"])
+
+
+def samples(shards: Path, n: int = 4 * BATCH) -> dict[str, float]:
+    """Return microseconds for a sample: of time, and of this process's processor."""
+    out: dict[str, float] = {}
+    with shardread.Dataset(shards, transform=TRANSFORM) as data:
+        order = np.random.default_rng(0).permutation(len(data))[:n].tolist()
+        data[0]
+        begin, cpu = time.perf_counter(), time.process_time()
+        for i in order:
+            data[i]
+        out["one_us"] = (time.perf_counter() - begin) / n * 1e6
+        out["one_cpu_us"] = (time.process_time() - cpu) / n * 1e6
+        cpu = time.process_time()
+        for at in range(0, n, BATCH):
+            data.__getitems__(order[at : at + BATCH])
+        out["many_cpu_us"] = (time.process_time() - cpu) / n * 1e6
+    iterable = shardread.IterableDataset(shards, transform=TRANSFORM)
+    try:
+        cpu, count = time.process_time(), 0
+        for _sample in iterable:
+            count += 1
+        out["iterable_cpu_us"] = (time.process_time() - cpu) / count * 1e6
+    finally:
+        iterable.close()
+    return out
 
 
 def overhead(shards: Path, batches: int = 5000) -> float:
@@ -192,7 +254,7 @@ def beside(shards: Path, **given: Any) -> tuple[float, float]:
     begin = time.perf_counter()
     thread.start()
     try:
-        speed, _ = loop(shards, **given)
+        speed = loop(shards, **given).images
     finally:
         ended.set()
         thread.join()
@@ -211,36 +273,58 @@ def main() -> None:
         shards = pack(options.photos, Path(folder))
         loop(shards)
         bench(shards)
-        rounds = [(*loop(shards), bench(shards)) for _ in range(options.rounds)]
+        rounds = {
+            kind: [(loop(shards, kind), bench(shards, kind)) for _ in range(options.rounds)]
+            for kind in KINDS
+        }
         firsts = [first(shards) for _ in range(options.rounds)]
         taken = statistics.median(overhead(shards) for _ in range(options.rounds))
         most, budget = memory(shards)
+        sample = samples(shards)
         besides = [
             {"nice": nice, "speeds": [beside(shards, nice=nice) for _ in range(3)]}
             for nice in (None, 10)
         ]
     figures: dict[str, Any] = {
         "cores": cores,
-        "loop": statistics.median(a / b for a, _, b in rounds),
-        "images_per_second": statistics.median(a for a, _, _ in rounds),
+        **{
+            name: {
+                "of_bench": statistics.median(a.images / b.images for a, b in speeds),
+                "of_bench_by_cpu": statistics.median(b.cpu / a.cpu for a, b in speeds),
+                "images_per_second": statistics.median(a.images for a, _ in speeds),
+                "trainer_cpu_us": statistics.median(a.trainer for a, _ in speeds),
+            }
+            for name, speeds in rounds.items()
+        },
         "overhead_us": taken,
-        "cpu_us": statistics.median(cpu for _, cpu, _ in rounds),
         "first_s": statistics.median(firsts),
         "memory": most,
         "budget": budget,
+        "sample": sample,
     }
     for one in besides:
         speed, used = (statistics.median(s) for s in zip(*one["speeds"], strict=True))
-        left = figures["images_per_second"] * (cores - used) / cores
+        left = figures["uint8"]["images_per_second"] * (cores - used) / cores
         figures["beside" if one["nice"] is None else "beside_nice"] = speed / left
     if options.json:
         print(json.dumps(figures))
         return
-    print(f"loop      {figures['loop']:.3f} of shardread bench   (floor 0.95)")
+    for kind in KINDS:
+        of = figures[kind]
+        print(
+            f"loop      {of['of_bench']:.3f} of shardread bench, {kind}   (floor 0.95); "
+            f"{of['of_bench_by_cpu']:.3f} by processor time"
+        )
     print(f"overhead  {figures['overhead_us']:.0f} µs a batch   (floor 200)")
-    print(f"          {figures['cpu_us']:.0f} µs of processor time a batch in the loop")
+    cpu = figures["uint8"]["trainer_cpu_us"]
+    print(f"          {cpu:.0f} µs of the trainer's processor time a batch in the loop")
     print(f"first     {figures['first_s']:.2f} s   (floor 0.6)")
     print(f"memory    {most / 1e6:.0f} MB, budget {budget / 1e6:.0f} MB   (floor: 100 MB more)")
+    print(
+        f"sample    {sample['one_us']:.0f} µs, {sample['one_cpu_us']:.0f} of this process's "
+        f"processor; of 256 {sample['many_cpu_us']:.0f}; "
+        f"IterableDataset {sample['iterable_cpu_us']:.0f}"
+    )
     print(f"beside    {figures['beside']:.2f} of the rest, nice 10 {figures['beside_nice']:.2f}")
 
 
