@@ -143,7 +143,8 @@ func (r *ring) grow(p *place, device, tables int64) error {
 		p.device = &slab{device: r.uploader.Device(), memory: at, size: size, file: f}
 		r.slabs.add(p.device)
 	}
-	if int64(len(p.tables)) < tables {
+	// A batch of which all samples are damaged has tables of no bytes, in a slab all the same.
+	if tables = max(tables, 1); int64(len(p.tables)) < tables {
 		r.slabs.Free(p.tables)
 		p.tables = nil
 		var err error

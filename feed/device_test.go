@@ -319,6 +319,33 @@ func TestDeviceWork(t *testing.T) {
 	f.clean(t)
 }
 
+// A batch that has lost all its samples comes as one of none, also where it is the first for
+// which memory is taken.
+func TestDeviceEmpty(t *testing.T) {
+	dir := data(t)
+	damage(t, dir, 0, 1)
+	f := newFakeCard()
+	r := openOn(t, attach(t, serve(t, f.config()), "unix"), f, dir, reader.Config{BatchSize: 1, Shuffle: reader.ShuffleNone, Transform: crop, OnBad: reader.OnBadSkip})
+	n := int64(0)
+	for b, err := range r.Epoch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := min(b.Number()/2, 1); b.Number() != n || int64(b.Len()) != want || len(onCard(b).samples) != b.Len() || len(b.Bad()) != 1-b.Len() {
+			t.Errorf("batch %d has %d samples, and lacks %v", b.Number(), b.Len(), b.Bad())
+		}
+		n++
+		b.Release()
+	}
+	if n != 80 {
+		t.Errorf("%d batches, want 80", n)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	f.clean(t)
+}
+
 // Who holds all is told so, once all that is on its way has come; and goes on after releases.
 func TestDeviceCredit(t *testing.T) {
 	dir, f := data(t), newFakeCard()

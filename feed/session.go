@@ -8,11 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
 	"io"
 	"iter"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -147,7 +148,8 @@ func (s *session) serve() {
 	s.out.close()
 	s.wg.Wait()
 	s.mu.Lock()
-	passes, readers := s.passes, s.readers
+	// Passes that end are forgotten meanwhile.
+	passes, readers := slices.Collect(maps.Values(s.passes)), s.readers
 	s.mu.Unlock()
 	for _, p := range passes {
 		p.stop()
