@@ -406,13 +406,13 @@ func (c *Client) OpenMix(ctx context.Context, sources []reader.Source, config re
 
 // OpenOn opens data sets on the server, as OpenMix does, whose batches come on a GPU: the
 // server copies them there, and they lie in memory that both processes have. Their tensors are
-// those of Batch.DeviceTensors. The client must use the server's GPU, and be connected over
-// its Unix socket.
-func (c *Client) OpenOn(ctx context.Context, device Device, sources []reader.Source, config reader.Config) (*Reader, error) {
+// those of Batch.DeviceTensors. transforms says where images are transformed. The client must
+// use the server's GPU, and be connected over its Unix socket.
+func (c *Client) OpenOn(ctx context.Context, device Device, transforms TransformOn, sources []reader.Source, config reader.Config) (*Reader, error) {
 	c.mu.Lock()
 	c.devices[device.UUID()] = device
 	c.mu.Unlock()
-	return c.open(ctx, &request{Op: "open", Data: text(sources), Device: device.UUID()}, config)
+	return c.open(ctx, &request{Op: "open", Data: text(sources), Device: device.UUID(), TransformOn: transforms}, config)
 }
 
 // OpenStream opens shards without an index on the server, as reader.OpenStream does.

@@ -20,9 +20,19 @@ type Uploader interface {
 	Tensors(host []reader.Tensor) (made []reader.Tensor, bytes []int64)
 	Share(n int64) (at uint64, size int64, f *os.File, err error)
 	Unshare(at uint64) error
-	Upload(host []reader.Tensor, at []uint64) (wait func() (over bool, err error), over bool, err error)
+	Upload(b *reader.Batch, at []uint64) (wait func() (over bool, err error), over bool, err error)
 	Close() error
 }
+
+// TransformOn says where transforms are carried out: by the reader, or on the GPU that its
+// batches come to, with the same bytes, which spares the processors.
+type TransformOn string
+
+// The places. The empty one is TransformOnHost.
+const (
+	TransformOnHost   TransformOn = "host"
+	TransformOnDevice TransformOn = "device"
+)
 
 // deviceAlign is the alignment of tensors on a GPU: that of its allocations.
 const deviceAlign = 256
@@ -45,7 +55,10 @@ func (s *Server) openOn(x *session, q *request, c reader.Config) (*opened, error
 	if err := checked.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", reader.ErrConfig, err)
 	}
-	u, err := s.config.Uploader(q.Device, c)
+	u, err := s.config.Uploader(q.Device, c, q.TransformOn == TransformOnDevice)
+	if errors.Is(err, reader.ErrConfig) {
+		return nil, errorf(CodeConfig, "open: transform_on: %v", err)
+	}
 	if err != nil {
 		return nil, errorf(CodeDevice, "open: device: %v", err)
 	}
@@ -53,7 +66,7 @@ func (s *Server) openOn(x *session, q *request, c reader.Config) (*opened, error
 	if err != nil {
 		return nil, errors.Join(err, u.Close())
 	}
-	o.ring = &ring{uploader: u, slabs: x.slabs}
+	o.ring = &ring{uploader: u, slabs: x.slabs, transforms: q.TransformOn == TransformOnDevice}
 	return o, nil
 }
 
@@ -61,6 +74,8 @@ func (s *Server) openOn(x *session, q *request, c reader.Config) (*opened, error
 type ring struct {
 	uploader Uploader
 	slabs    *slabs
+	// transforms: the GPU carries them out.
+	transforms bool
 
 	mu     sync.Mutex
 	free   []*place
@@ -95,6 +110,9 @@ func (r *ring) credit(want int64, of source) int64 {
 			n = 4 * float64(of.BatchBytes())
 		}
 		each += n
+	}
+	if r.transforms { // what the reader reckons with are images that are not yet cut
+		return int64(min(defaultAhead*max(each, 1), math.MaxInt64/2))
 	}
 	// Where fields are most of a batch, they are what the reader reckons with.
 	return int64(min(defaultAhead*max(each, float64(of.BatchBytes()), 1), math.MaxInt64/2))
@@ -247,8 +265,7 @@ func (p *pass) upload(b *reader.Batch) (upload, error) {
 	r := p.reader.ring
 	l := newLayout(b, 0)
 	l.addTables(b, nil)
-	host := b.Tensors()
-	made, sizes := r.uploader.Tensors(host)
+	made, sizes := r.uploader.Tensors(b.Tensors())
 	var device int64
 	at := make([]uint64, len(made))
 	for i, t := range made {
@@ -270,7 +287,7 @@ func (p *pass) upload(b *reader.Batch) (upload, error) {
 		at[i] += to.device.memory
 	}
 	l.fill(to.tables)
-	wait, over, err := r.uploader.Upload(host, at)
+	wait, over, err := r.uploader.Upload(b, at)
 	if err != nil {
 		if over { // or else the GPU may still read the one, and write the other
 			r.give(to)

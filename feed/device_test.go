@@ -41,15 +41,18 @@ func newFakeCard() *fakeCard {
 
 // config is a server's with the card.
 func (f *fakeCard) config() Config {
-	return Config{Uploader: func(device string, c reader.Config) (Uploader, error) {
+	return Config{Uploader: func(device string, c reader.Config, transform bool) (Uploader, error) {
 		if device != "0" && device != fakeUUID {
 			return nil, fmt.Errorf("there is no GPU %s here", device)
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		if transform && c.Transform == nil {
+			return nil, fmt.Errorf("%w: transform 3 does not go here", reader.ErrConfig)
+		}
 		f.open++
 		f.wants = c
-		return &fakeUploader{fakeCard: f, wanted: c}, nil
+		return &fakeUploader{fakeCard: f, wanted: c, transforms: transform}, nil
 	}}
 }
 
@@ -79,6 +82,8 @@ func (f *fakeCard) clean(t *testing.T) {
 type fakeUploader struct {
 	*fakeCard
 	wanted reader.Config
+	// transforms: it was asked to carry them out.
+	transforms bool
 }
 
 func (u *fakeUploader) Device() string                        { return fakeUUID }
@@ -93,6 +98,9 @@ func (u *fakeUploader) Config() reader.Config {
 
 func (u *fakeUploader) Tensors(host []reader.Tensor) (made []reader.Tensor, size []int64) {
 	for _, t := range host {
+		if u.transforms && t.Name == "label" { // nothing is made of it
+			continue
+		}
 		n := int64(len(t.Data))
 		if t.Name == "image" && u.wanted.DType == reader.DTypeFloat32 {
 			t.DType, n = reader.DTypeFloat32, 4*n
@@ -131,7 +139,7 @@ func (u *fakeUploader) Unshare(at uint64) error {
 	return nil
 }
 
-func (u *fakeUploader) Upload(host []reader.Tensor, at []uint64) (func() (bool, error), bool, error) {
+func (u *fakeUploader) Upload(b *reader.Batch, at []uint64) (func() (bool, error), bool, error) {
 	if err := u.failing("Upload"); err != nil {
 		return nil, !u.lost, err
 	}
@@ -140,9 +148,12 @@ func (u *fakeUploader) Upload(host []reader.Tensor, at []uint64) (func() (bool, 
 			return !u.lost, err
 		}
 		time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
-		for i, t := range host {
-			to := u.memory(at[i])
-			if t.Name == "image" && u.wanted.DType == reader.DTypeFloat32 {
+		for _, t := range b.Tensors() {
+			if u.transforms && t.Name == "label" {
+				continue
+			}
+			to := u.memory(at[0])
+			if at = at[1:]; t.Name == "image" && u.wanted.DType == reader.DTypeFloat32 {
 				for k, v := range t.Data {
 					*(*float32)(unsafe.Pointer(&to[4*k])) = float32(v)
 				}
@@ -219,7 +230,7 @@ func (f *fakeCard) seen(b *Batch) []byte {
 
 func openOn(t testing.TB, c *Client, f *fakeCard, dir string, config reader.Config) *Reader {
 	t.Helper()
-	r, err := c.OpenOn(t.Context(), f, []reader.Source{{URL: dir}}, config)
+	r, err := c.OpenOn(t.Context(), f, TransformOnHost, []reader.Source{{URL: dir}}, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,6 +324,43 @@ func TestDeviceWork(t *testing.T) {
 	if n != len(want) || f.shares > 4 {
 		t.Errorf("%d batches, for which memory was taken %d times", n, f.shares)
 	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	f.clean(t)
+}
+
+// What a client wants transformed on the card is the card's to transform, and batches have
+// the tensors that it makes, no others.
+func TestDeviceTransforms(t *testing.T) {
+	dir, f := data(t), newFakeCard()
+	c := attach(t, serve(t, f.config()), "unix")
+	config := reader.Config{BatchSize: 8, Transform: crop}
+	r, err := c.OpenOn(t.Context(), f, TransformOnDevice, []reader.Source{{URL: dir}}, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := r.Tensors(); len(list) != 1 || list[0].Name != "image" {
+		t.Errorf("tensors %v", list)
+	}
+	local, err := reader.Open(t.Context(), dir, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.Close()
+	want := all(t, local.Epoch(t.Context(), 0))
+	for i := range want {
+		want[i].tensors = want[i].tensors[:1]
+	}
+	var got []copied
+	for b, err := range r.Epoch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, onCard(b))
+		b.Release()
+	}
+	same(t, got, want)
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
@@ -437,21 +485,31 @@ func TestDeviceFaults(t *testing.T) {
 			f.mu.Lock()
 			f.fail[name] = c.at
 			f.mu.Unlock()
-			epoch := func() (n int, err error) {
+			epoch := func(hold int) (n int, err error) {
+				var held []*Batch
+				defer func() {
+					for _, b := range held {
+						b.Release()
+					}
+				}()
 				for b, err := range r.Epoch(t.Context(), 0) {
 					if err != nil {
 						return n, err
 					}
 					n++
-					b.Release()
+					if held = append(held, b); len(held) > hold {
+						held[0].Release()
+						held = held[1:]
+					}
 				}
 				return n, nil
 			}
+			// What is held is not used again before the fault.
 			var e *Error
-			if n, err := epoch(); !errors.As(err, &e) || e.Code != CodeDevice || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "CUDA_ERROR_FAKE") || n >= c.at {
+			if n, err := epoch(c.at); !errors.As(err, &e) || e.Code != CodeDevice || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "CUDA_ERROR_FAKE") || n >= c.at {
 				t.Errorf("%d batches, %v", n, err)
 			}
-			if n, err := epoch(); n != 20 || err != nil {
+			if n, err := epoch(0); n != 20 || err != nil {
 				t.Errorf("then: %d batches, %v", n, err)
 			}
 			if err := r.Close(); err != nil {
@@ -476,6 +534,9 @@ func TestDeviceRefused(t *testing.T) {
 	}{
 		{ask(attach(t, s, "tcp"), "0", reader.Config{}), CodeConfig, "over its Unix socket"},
 		{ask(attach(t, serve(t, Config{}), "unix"), "0", reader.Config{}), CodeDevice, "brings no batches to GPUs"},
+		{unix.call(t.Context(), &request{Op: "open", Data: text(dir), Device: "0", TransformOn: TransformOnDevice}, nil), CodeConfig, "transform_on: reader config: transform 3 does not go here"},
+		{unix.call(t.Context(), &request{Op: "open", Data: text(dir), TransformOn: TransformOnDevice}, nil), CodeConfig, "without a device"},
+		{unix.call(t.Context(), &request{Op: "open", Data: text(dir), Device: "0", TransformOn: "gpu"}, nil), CodeConfig, `want "host" or "device"`},
 		{ask(unix, "7", reader.Config{}), CodeDevice, "there is no GPU 7 here"},
 		{ask(unix, "0", reader.Config{DType: "int3"}), CodeConfig, "dtype"},
 		{ask(unix, "0", reader.Config{Split: "none"}), CodeConfig, "no split"},
@@ -491,7 +552,7 @@ func TestDeviceRefused(t *testing.T) {
 	}
 	// A client that cannot map what it has asked for.
 	none := &noCard{}
-	r, err := unix.OpenOn(t.Context(), none, []reader.Source{{URL: dir}}, reader.Config{BatchSize: 4, Transform: crop})
+	r, err := unix.OpenOn(t.Context(), none, "", []reader.Source{{URL: dir}}, reader.Config{BatchSize: 4, Transform: crop})
 	if err != nil {
 		t.Fatal(err)
 	}

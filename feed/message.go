@@ -130,6 +130,8 @@ type request struct {
 	Stream bool            `json:"stream,omitempty"`
 	Config json.RawMessage `json:"config,omitempty"`
 	Device string          `json:"device,omitempty"`
+	// TransformOn goes with Device.
+	TransformOn TransformOn `json:"transform_on,omitempty"`
 
 	Reader  int64           `json:"reader,omitempty"`
 	Epoch   *int            `json:"epoch,omitempty"`

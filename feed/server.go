@@ -25,8 +25,9 @@ type Config struct {
 	// Token is what clients must know; empty: nothing. It does not go into JSON.
 	Token string `json:"-"`
 	// Uploader opens a GPU for a reader with this configuration: gpu.NewUploader. device
-	// is what a client calls it: a UUID, or a number. nil: there are no GPUs.
-	Uploader func(device string, c reader.Config) (Uploader, error) `json:"-"`
+	// is what a client calls it: a UUID, or a number; transform says that the GPU carries
+	// out the transforms. nil: there are no GPUs.
+	Uploader func(device string, c reader.Config, transform bool) (Uploader, error) `json:"-"`
 }
 
 // minToken is the least length of a token.
@@ -161,6 +162,15 @@ func (s *Server) openReader(x *session, q *request) (*opened, error) {
 	c, err := parseConfig(q.Config)
 	if err != nil {
 		return nil, err
+	}
+	switch q.TransformOn {
+	case "", TransformOnHost:
+	case TransformOnDevice:
+		if q.Device == "" {
+			return nil, errorf(CodeConfig, "open: transform_on: %q without a device; name the GPU, or leave it out", q.TransformOn)
+		}
+	default:
+		return nil, errorf(CodeConfig, "open: transform_on: %q; want %q or %q", shorten(string(q.TransformOn)), TransformOnHost, TransformOnDevice)
 	}
 	if q.Device != "" {
 		return s.openOn(x, q, c)

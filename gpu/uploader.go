@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"shardify/gpu/internal/cuda"
+	"shardify/imaging/augment"
 	"shardify/imaging/tensor"
 	"shardify/imaging/transform"
 	"shardify/reader"
@@ -59,13 +60,16 @@ func (d *Device) Map(f *os.File, size int64) (at uint64, unmap func() error, err
 //
 // What a reader would do to images at the very end, and a GPU can do as well, is done there:
 // where the configuration asks for floats, the reader makes bytes, channels last, and
-// Device.Normalize the rest, with the same numbers. So only bytes cross the bus.
+// Device.Normalize the rest, with the same numbers. So only bytes cross the bus. Or all that
+// is to be done to images is done there, by a Pipeline, with the same bytes: see NewUploader.
 type Uploader struct {
-	device *Device
-	pinned *Pinned
-	wanted reader.Config
-	work   *work // nil: batches are copied as they are
-	stream Stream
+	device   *Device
+	pinned   *Pinned
+	wanted   reader.Config
+	work     *work     // nil: batches are copied as they are
+	pipeline *Pipeline // nil: the reader transforms images
+	split    reader.Config
+	stream   Stream
 
 	mu      sync.Mutex
 	shared  map[uint64]*cuda.Shared
@@ -85,27 +89,56 @@ type work struct {
 }
 
 // NewUploader opens a GPU by its name, as OpenNamed does, for the batches of a reader with
-// this configuration. The error is ErrUnavailable where there is no such GPU, or it cannot
-// share memory. Close it at the end.
-func NewUploader(name string, c reader.Config) (*Uploader, error) {
+// this configuration. transform says that its transforms are carried out on the GPU, by a
+// Pipeline: images come there as they were decoded (Split), which spares the processors, and
+// takes more of the bus and of the GPU's memory.
+//
+// The error is ErrUnavailable where there is no such GPU, or it cannot share memory;
+// reader.ErrConfig where it cannot do what it is to do, naming the place in the list. Close it
+// at the end.
+func NewUploader(name string, c reader.Config, transform bool) (*Uploader, error) {
 	d, err := OpenNamed(name)
 	if err != nil {
 		return nil, err
 	}
-	return newUploader(d, c)
+	return newUploader(d, c, transform)
 }
 
 // newUploader takes the device over, also where it fails.
-func newUploader(d *Device, c reader.Config) (*Uploader, error) {
-	u := &Uploader{device: d, wanted: c, work: workFor(d, c), pinned: d.Pinned(PinnedConfig{}), shared: map[uint64]*cuda.Shared{}}
+func newUploader(d *Device, c reader.Config, transform bool) (*Uploader, error) {
+	u := &Uploader{device: d, wanted: c, pinned: d.Pinned(PinnedConfig{}), shared: map[uint64]*cuda.Shared{}}
 	err := d.context.Sharing()
+	switch {
+	case err != nil:
+	case transform:
+		err = u.transform()
+	default:
+		u.work = workFor(d, c)
+	}
 	if err == nil {
 		u.stream, err = d.NewStream()
 	}
 	if err != nil {
+		if u.pipeline != nil {
+			err = errors.Join(err, u.pipeline.Close())
+		}
 		return nil, errors.Join(err, d.Close())
 	}
 	return u, nil
+}
+
+// transform makes the pipeline.
+func (u *Uploader) transform() error {
+	host, config, err := Split(u.wanted)
+	if u.wanted.MixUp != nil || u.wanted.CutMix != nil {
+		err = errors.Join(err, errors.New("mixup, cutmix: their labels are made by the reader: have it carry out the transforms, too"))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", reader.ErrConfig, err)
+	}
+	u.split = host
+	u.pipeline, err = u.device.NewPipeline(config)
+	return err
 }
 
 // workFor is what of a configuration is done on the GPU.
@@ -156,8 +189,11 @@ func (u *Uploader) Device() string { return u.device.UUID() }
 // wanted, less what is done on the GPU.
 func (u *Uploader) Config() reader.Config {
 	c := u.wanted
-	if u.work != nil {
+	switch {
+	case u.work != nil:
 		c = u.work.config
+	case u.pipeline != nil:
+		c = u.split
 	}
 	c.Slabs = u.pinned
 	return c
@@ -166,11 +202,15 @@ func (u *Uploader) Config() reader.Config {
 // Wanted is the configuration that was wanted, with all that a reader with that of Config
 // has filled in.
 func (u *Uploader) Wanted(of reader.Config) reader.Config {
-	if u.work != nil {
+	switch {
+	case u.work != nil:
 		of.DType, of.Layout = u.wanted.DType, u.wanted.Layout
 		if u.wanted.Transform != nil {
 			of.Transform = u.wanted.Transform
 		}
+	case u.pipeline != nil:
+		c := u.pipeline.config
+		of.DType, of.Layout, of.Transform, of.Collate = c.DType, c.Layout, c.Transform, reader.CollateStack
 	}
 	return of
 }
@@ -180,19 +220,40 @@ func (u *Uploader) Wanted(of reader.Config) reader.Config {
 // bytes not known.)
 func (u *Uploader) Tensors(host []reader.Tensor) (made []reader.Tensor, bytes []int64) {
 	for _, t := range host {
-		x := u.makes(t)
-		made, bytes = append(made, reader.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape}), append(bytes, x.Bytes)
+		if x, _, ok := u.makes(host, t); ok {
+			made, bytes = append(made, reader.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape}), append(bytes, x.Bytes)
+		}
 	}
 	return made, bytes
 }
 
-func (u *Uploader) makes(t reader.Tensor) Tensor {
+// makes says what becomes of one of the reader's tensors, and whether that takes work; ok is
+// false where it is nothing: of what the pipeline needs of the images besides.
+func (u *Uploader) makes(host []reader.Tensor, t reader.Tensor) (made Tensor, worked, ok bool) {
 	if u.work != nil {
-		if made, ok := u.work.makes(t); ok {
-			return made
+		if made, worked = u.work.makes(t); worked {
+			return made, true, true
 		}
 	}
-	return Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Bytes: int64(len(t.Data))}
+	if u.pipeline != nil {
+		switch t.Name {
+		case "image":
+			return u.pipeline.makes(t.Name, named(host, "image_sizes").Shape[0]), true, true
+		case "image_offsets", "image_sizes":
+			return made, false, false
+		}
+	}
+	return Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Bytes: int64(len(t.Data))}, false, true
+}
+
+// makes is what the pipeline makes of n images. Nothing is allocated: Data is 0.
+func (p *Pipeline) makes(name string, n int) Tensor {
+	return Tensor{Name: name, DType: p.config.DType, Shape: p.Shape(n), Bytes: int64(n) * 3 * int64(p.width) * int64(p.height) * int64(p.config.DType.Size())}
+}
+
+// named is the tensor of a name, which is there.
+func named(host []reader.Tensor, name string) reader.Tensor {
+	return host[slices.IndexFunc(host, func(t reader.Tensor) bool { return t.Name == name })]
 }
 
 // Share takes n bytes of the GPU's memory, or some more, that another process maps by a
@@ -222,16 +283,16 @@ func (u *Uploader) Unshare(at uint64) error {
 	return m.Free()
 }
 
-// Upload begins to bring the tensors of a batch to the GPU, each to its place, in memory of
-// Share, at a multiple of 256. wait, which must be called once, returns when they are there,
+// Upload begins to bring the tensors of a batch to the GPU, or what Tensors says that is made
+// of them, each to its place, in memory of Share, at a multiple of 256. wait, which must be called once, returns when they are there,
 // asleep until then, and says whether the host's memory is no longer read: on an error that
 // may not be known. If Upload returns an error, over says the same, and there is no wait.
-func (u *Uploader) Upload(host []reader.Tensor, at []uint64) (wait func() (over bool, err error), over bool, err error) {
+func (u *Uploader) Upload(b *reader.Batch, at []uint64) (wait func() (over bool, err error), over bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	event, err := u.event()
 	if err == nil {
-		if err = u.upload(host, at); err == nil {
+		if err = u.upload(b, at); err == nil {
 			err = u.device.context.Record(event, u.stream)
 		}
 		if err != nil {
@@ -269,37 +330,56 @@ func (u *Uploader) event() (cuda.Event, error) {
 }
 
 // upload puts a batch's copies, and the work on them, into the stream. (u.mu)
-func (u *Uploader) upload(host []reader.Tensor, at []uint64) error {
-	for i, t := range host {
-		to := Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Data: Pointer(at[i]), Bytes: int64(len(t.Data))}
-		var made Tensor
-		worked := false
-		if u.work != nil {
-			made, worked = u.work.makes(t)
+func (u *Uploader) upload(b *reader.Batch, at []uint64) error {
+	host := b.Tensors()
+	for _, t := range host {
+		made, worked, ok := u.makes(host, t)
+		if !ok {
+			continue
 		}
-		if worked && made.Bytes > 0 {
-			made.Data = to.Data
-			if err := u.stage(to.Bytes); err != nil {
-				return err
-			}
-			to.Data = u.staging.Data
-		}
-		if err := u.device.Upload(to.Data, t.Data, u.stream); err != nil {
+		made.Data, at = Pointer(at[0]), at[1:]
+		if err := u.put(b, t, made, worked && made.Bytes > 0); err != nil {
 			return fmt.Errorf("tensor %q: %w", t.Name, err)
-		}
-		if worked && made.Bytes > 0 {
-			if err := u.work.do(u.device, made, to, u.stream); err != nil {
-				return fmt.Errorf("tensor %q: %w", t.Name, err)
-			}
 		}
 	}
 	return nil
+}
+
+// put puts into the stream what makes a tensor, of another that is copied. (u.mu)
+func (u *Uploader) put(b *reader.Batch, t reader.Tensor, made Tensor, worked bool) error {
+	if !worked {
+		return u.device.Upload(made.Data, t.Data, u.stream)
+	}
+	if err := u.stage(int64(len(t.Data))); err != nil {
+		return fmt.Errorf("%w; lower batch_size", err)
+	}
+	copied := Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Data: u.staging.Data, Bytes: int64(len(t.Data))}
+	if err := u.device.Upload(copied.Data, t.Data, u.stream); err != nil {
+		return err
+	}
+	if u.pipeline == nil {
+		return u.work.do(u.device, made, copied, u.stream)
+	}
+	offsets, _ := b.Tensor("image_offsets")
+	sizes, _ := b.Tensor("image_sizes")
+	images, err := Ragged(copied, offsets.Int64(), sizes.Int64())
+	if err != nil {
+		return err
+	}
+	random := make([]augment.Rand, len(images))
+	for i := range random {
+		random[i] = b.Random(i)
+	}
+	return u.pipeline.Apply(made, images, random, nil, u.stream)
 }
 
 // stage makes sure that so many bytes can be worked at. (u.mu)
 func (u *Uploader) stage(n int64) error {
 	if n <= u.staging.Bytes {
 		return nil
+	}
+	if u.pipeline != nil { // the images of the next batches are a little larger or smaller
+		n += n / 8
 	}
 	if u.staging.Bytes > 0 {
 		if err := errors.Join(u.device.Synchronize(u.stream), u.device.Free(u.staging)); err != nil {
@@ -326,6 +406,9 @@ func (u *Uploader) Close() error {
 	}
 	if u.staging.Bytes > 0 {
 		faults = append(faults, u.device.Free(u.staging))
+	}
+	if u.pipeline != nil {
+		faults = append(faults, u.pipeline.Close())
 	}
 	u.shared, u.events, u.staging = nil, nil, Tensor{}
 	return errors.Join(append(faults, u.device.DestroyStream(u.stream), u.pinned.Close(), u.device.Close())...)

@@ -24,23 +24,29 @@ func TestUploader(t *testing.T) {
 	path := shard(t, 20)
 	crop := transform.RandomResizedCrop{Size: transform.Size{32}}
 	mix := augment.MixUp{Alpha: 0.3}
+	augmented := transform.List{crop, transform.RandomHorizontalFlip{P: 0.5}, transform.ColorJitter{Brightness: augment.GainOf(0.4)}, transform.ImageNet}
 	for _, c := range []struct {
 		name   string
 		config reader.Config
 		onCard bool
+		all    bool // the card transforms
 	}{
-		{"bytes", reader.Config{Transform: transform.List{crop}}, false},
-		{"bytes, channels last", reader.Config{Transform: transform.List{crop}, Layout: reader.LayoutNHWC}, false},
-		{"float16", reader.Config{Transform: transform.List{crop, transform.ImageNet}, DType: reader.DTypeFloat16}, true},
-		{"bfloat16, channels last", reader.Config{Transform: transform.List{crop, transform.ImageNet}, DType: reader.DTypeBFloat16, Layout: reader.LayoutNHWC}, true},
-		{"float32, not normalised", reader.Config{Transform: transform.List{crop}, DType: reader.DTypeFloat32}, true},
-		{"float32, evaluation", reader.Config{DType: reader.DTypeFloat32}, true},
-		{"blended", reader.Config{Transform: transform.List{crop, transform.ImageNet}, DType: reader.DTypeFloat32, MixUp: &mix, Classes: 7}, false},
+		{"bytes", reader.Config{Transform: transform.List{crop}}, false, false},
+		{"bytes, channels last", reader.Config{Transform: transform.List{crop}, Layout: reader.LayoutNHWC}, false, false},
+		{"float16", reader.Config{Transform: transform.List{crop, transform.ImageNet}, DType: reader.DTypeFloat16}, true, false},
+		{"bfloat16, channels last", reader.Config{Transform: transform.List{crop, transform.ImageNet}, DType: reader.DTypeBFloat16, Layout: reader.LayoutNHWC}, true, false},
+		{"float32, not normalised", reader.Config{Transform: transform.List{crop}, DType: reader.DTypeFloat32}, true, false},
+		{"float32, evaluation", reader.Config{DType: reader.DTypeFloat32}, true, false},
+		{"blended", reader.Config{Transform: transform.List{crop, transform.ImageNet}, DType: reader.DTypeFloat32, MixUp: &mix, Classes: 7}, false, false},
+		{"bytes, transformed", reader.Config{Transform: transform.List{crop}}, false, true},
+		{"float16, transformed", reader.Config{Transform: augmented, DType: reader.DTypeFloat16}, true, true},
+		{"float32, transformed, channels last", reader.Config{Transform: augmented, DType: reader.DTypeFloat32, Layout: reader.LayoutNHWC, Tensors: []reader.TensorSpec{{Field: "cls", Name: "class"}}}, true, true},
+		{"evaluation, transformed", reader.Config{}, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := device(t)
 			c.config.BatchSize, c.config.Seed, c.config.Ends = 8, 3, reader.EndsExact
-			u, err := newUploader(d, c.config)
+			u, err := newUploader(d, c.config, c.all)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,11 +60,17 @@ func TestUploader(t *testing.T) {
 			if got := host.Config().DType == reader.DTypeUint8 && c.config.DType != "" && c.config.DType != reader.DTypeUint8; got != c.onCard {
 				t.Errorf("done on the GPU: %v", got)
 			}
+			if got := host.Config().Collate == reader.CollateRagged && host.Config().Transform == nil; got != c.all {
+				t.Errorf("transformed on the GPU: %v", got)
+			}
 			direct, err := reader.OpenStream(t.Context(), []string{path}, c.config)
 			if err != nil {
 				t.Fatal(err)
 			}
 			made, _ := u.Tensors(host.Tensors())
+			if len(made) != len(direct.Tensors()) {
+				t.Fatalf("tensors %v, want %v", made, direct.Tensors())
+			}
 			for i, want := range direct.Tensors() {
 				if x := made[i]; x.Name != want.Name || x.DType != want.DType || len(x.Shape) != len(want.Shape) {
 					t.Errorf("tensor %+v, want %+v", x, want)
@@ -108,7 +120,7 @@ func uploads(t *testing.T, u *Uploader, host, direct *reader.Stream) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, size := u.Tensors(b.Tensors())
+		made, size := u.Tensors(b.Tensors())
 		var all int64
 		var at []uint64
 		for _, n := range size {
@@ -122,7 +134,7 @@ func uploads(t *testing.T, u *Uploader, host, direct *reader.Stream) {
 		for i := range at {
 			at[i] += memory
 		}
-		wait, _, err := u.Upload(b.Tensors(), at)
+		wait, _, err := u.Upload(b, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +152,7 @@ func uploads(t *testing.T, u *Uploader, host, direct *reader.Stream) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, want[number][i]) {
-				t.Errorf("batch %d: tensor %s has other bytes", number, b.Tensors()[i].Name)
+				t.Errorf("batch %d: tensor %s has other bytes", number, made[i].Name)
 			}
 		}
 		if err := errors.Join(f.Close(), unmap(), u.Unshare(memory)); err != nil {
@@ -169,7 +181,12 @@ func TestUploaderFaults(t *testing.T) {
 		t.Skip("SKIPPED LOUDLY: a real driver fails nothing on request; make test has the test")
 	}
 	d := device(t)
-	u, err := newUploader(d, reader.Config{DType: reader.DTypeFloat16, Transform: transform.List{transform.ImageNet}})
+	r, err := reader.OpenStream(t.Context(), []string{shard(t, 4)}, reader.Config{BatchSize: 4, Decode: reader.DecodeNone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	u, err := newUploader(d, reader.Config{DType: reader.DTypeFloat16, Transform: transform.List{transform.ImageNet}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,16 +196,36 @@ func TestUploaderFaults(t *testing.T) {
 	if _, _, _, err := u.Share(2 << 30); !errors.Is(err, ErrOutOfMemory) {
 		t.Error(err)
 	}
-	x := []reader.Tensor{{Name: "label", DType: reader.DTypeInt64, Shape: []int{1}, Data: make([]byte, 8)}}
-	if _, over, err := u.Upload(x, []uint64{4096}); err == nil || !over || !strings.Contains(err.Error(), `tensor "label"`) {
-		t.Errorf("to no memory: %v, %v", over, err)
+	for b, err := range r.Epoch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, over, err := u.Upload(b, []uint64{4096}); err == nil || !over || !strings.Contains(err.Error(), `tensor "label"`) {
+			t.Errorf("to no memory: %v, %v", over, err)
+		}
+		b.Release()
 	}
 	if err := u.Close(); err != nil {
 		t.Error(err)
 	}
 	t.Setenv("FAKE_CUDA_SHARES", "0")
-	if _, err := newUploader(device(t), reader.Config{}); !errors.Is(err, ErrUnavailable) {
+	if _, err := newUploader(device(t), reader.Config{}, false); !errors.Is(err, ErrUnavailable) {
 		t.Error(err)
+	}
+}
+
+// What a GPU cannot transform, or not yet, is refused with its place, and the GPU let go.
+func TestUploaderRefuses(t *testing.T) {
+	crop := transform.RandomResizedCrop{Size: transform.Size{32}}
+	for want, c := range map[string]reader.Config{
+		"transform 2: resize: stands behind": {Transform: transform.List{crop, transform.Resize{Size: transform.Size{40, 40}}}},
+		"images would differ in size":        {Transform: transform.List{transform.Resize{Size: transform.Size{40}}}},
+		"mixup, cutmix":                      {Transform: transform.List{crop}, CutMix: &augment.CutMix{}, Classes: 7},
+		`decode: "none"`:                     {Decode: reader.DecodeNone},
+	} {
+		if _, err := newUploader(device(t), c, true); !errors.Is(err, reader.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 

@@ -129,7 +129,9 @@ class TensorFlow(NumPy):
 _LIBRARIES = {"torch", "jax", "tensorflow"}
 
 
-def framework(name: str, device: Any, *, pin_memory: bool | None) -> Framework:
+def framework(
+    name: str, device: Any, *, pin_memory: bool | None, transform_on: str = "host"
+) -> Framework:
     """Choose a framework by its name; "auto" is torch where it is imported already.
 
     Raises
@@ -150,7 +152,8 @@ def framework(name: str, device: Any, *, pin_memory: bool | None) -> Framework:
         case "torch":
             from shardread._torch import Torch  # noqa: PLC0415 - torch is optional
 
-            return Torch(device, pin_memory=pin_memory, uploads=UPLOADS)
+            uploads = "server" if transform_on == "device" else UPLOADS
+            return Torch(device, pin_memory=pin_memory, uploads=uploads)
         case "numpy":
             if device is not None and str(device) != "cpu":
                 raise ConfigError(f"device: NumPy has no {device!r}; set framework")

@@ -208,6 +208,8 @@ def test_what_does_not_exist_is_answered_with_what_does(
         ({"prefetch": 0}, "1 batch or more"),
         ({"decode": "none"}, "fields="),
         ({"device": "cuda", "framework": "numpy"}, "set framework"),
+        ({"transform_on": "gpu"}, 'none of "host"'),
+        ({"transform_on": "device"}, 'set device="cuda"'),
         ({"transform": [{"resize": {"sise": 3}}]}, 'did you mean "size"'),
     ],
 )

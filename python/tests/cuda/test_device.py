@@ -85,6 +85,65 @@ def test_batches_on_a_gpu_are_those_of_the_engine(shards: Path, config: dict[str
                     assert a[name].tobytes() == b[name].tobytes(), name
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"dtype": "bfloat16", "transform": NORMALIZED, "layout": "NHWC"},
+        {
+            "dtype": "float32",
+            "transform": [
+                shardread.Resize(64),
+                shardread.CenterCrop(48),
+                shardread.RandAugment(),
+                shardread.Normalize(shardread.IMAGENET),
+            ],
+            "fields": ["cls"],
+        },
+    ],
+)
+def test_transforms_on_a_gpu_make_the_same_bytes(shards: Path, config: dict[str, Any]) -> None:
+    config = {**GIVEN, **config}
+
+    def read(where: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        with shardread.Loader(
+            shards, framework="dlpack", device="cuda", transform_on=where, **config
+        ) as loader:
+            made = []
+            for epoch in range(2):
+                loader.set_epoch(epoch)
+                made += map(_copy, loader.batches())
+            return made, {k: v for k, v in loader.config.items() if k != "memory"}
+
+    got, shown = read("device")
+    want, wanted = read("host")
+    assert shown == wanted
+    assert len(got) == len(want) == 16
+    for a, b in zip(got, want, strict=True):
+        assert list(a) == list(b)
+        assert a["keys"] == b["keys"]
+        for name in b.keys() - {"keys"}:
+            assert a[name].shape == b[name].shape
+            assert a[name].tobytes() == b[name].tobytes(), name
+
+
+def test_transforms_that_a_gpu_refuses(shards: Path) -> None:
+    late = [shardread.RandomResizedCrop(48), shardread.RandAugment(), shardread.CenterCrop(32)]
+    mixed = {"transform": NORMALIZED, "dtype": "float32", "mixup": 0.2}
+    for config, why in (
+        ({"transform": late}, "transform 3: center_crop"),
+        (mixed, "mixup, cutmix"),
+    ):
+        with pytest.raises(shardread.ConfigError, match=why):
+            shardread.Loader(
+                shards,
+                framework="dlpack",
+                device="cuda:0",
+                transform_on="device",
+                **{**GIVEN, **config},
+            )
+
+
 def _copy(batch: shardread.Batch) -> dict[str, Any]:
     copied = {name: on_host(array) for name, array in batch.tensors.items()}
     assert all(array.__dlpack_device__() == (2, 0) for array in batch.tensors.values())
