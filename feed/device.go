@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"time"
 
 	"shardify/reader"
 )
@@ -21,6 +22,10 @@ type Uploader interface {
 	Share(n int64) (at uint64, size int64, f *os.File, err error)
 	Unshare(at uint64) error
 	Upload(b *reader.Batch, at []uint64) (wait func() (over bool, err error), over bool, err error)
+	Started()
+	Waited(w reader.DeviceWaits, first bool)
+	Ended()
+	Stats() reader.DeviceStats
 	Close() error
 }
 
@@ -249,19 +254,32 @@ func (p *pass) uploads() (send func(*reader.Batch) error, finish func() error) {
 		}
 		done <- fault
 	}()
+	u := p.reader.ring.uploader
+	u.Started()
+	asked, first := time.Now(), true
 	send = func(b *reader.Batch) error {
-		x, err := p.upload(b)
+		w := reader.DeviceWaits{Reader: time.Since(asked)}
+		x, err := p.upload(b, &w)
 		if err == nil {
+			put := time.Now()
 			under <- x
+			w.Upload += time.Since(put)
+			u.Waited(w, first)
 		}
+		asked, first = time.Now(), false
 		return err
 	}
-	return send, func() error { close(under); return <-done }
+	return send, func() error {
+		close(under)
+		err := <-done
+		u.Ended()
+		return err
+	}
 }
 
 // upload begins to bring a batch to the GPU, when the credit allows it. On an error the
-// batch has been released, unless the GPU may still read it.
-func (p *pass) upload(b *reader.Batch) (upload, error) {
+// batch has been released, unless the GPU may still read it. w gets what was waited for.
+func (p *pass) upload(b *reader.Batch, w *reader.DeviceWaits) (upload, error) {
 	r := p.reader.ring
 	l := newLayout(b, 0)
 	l.addTables(b, nil)
@@ -274,7 +292,10 @@ func (p *pass) upload(b *reader.Batch) (upload, error) {
 		l.event.Tensors = append(l.event.Tensors, tensorInfo{Name: t.Name, DType: t.DType, Shape: t.Shape, At: &place})
 	}
 	l.event.Pass, l.event.Bytes = p.number, device+l.end
+	asked := time.Now()
 	err := p.wait(l.event.Bytes)
+	w.GPU = time.Since(asked)
+	asked = asked.Add(w.GPU)
 	var to *place
 	if err == nil {
 		to, err = r.take(device, l.end)
@@ -288,6 +309,7 @@ func (p *pass) upload(b *reader.Batch) (upload, error) {
 	}
 	l.fill(to.tables)
 	wait, over, err := r.uploader.Upload(b, at)
+	w.Upload = time.Since(asked)
 	if err != nil {
 		if over { // or else the GPU may still read the one, and write the other
 			r.give(to)

@@ -84,6 +84,41 @@ type fakeUploader struct {
 	wanted reader.Config
 	// transforms: it was asked to carry them out.
 	transforms bool
+	meter      sync.Mutex
+	stats      reader.DeviceStats
+	passes     int // that run
+}
+
+func (u *fakeUploader) Started() {
+	u.meter.Lock()
+	defer u.meter.Unlock()
+	u.passes++
+}
+
+func (u *fakeUploader) Ended() {
+	u.meter.Lock()
+	defer u.meter.Unlock()
+	u.passes--
+}
+
+func (u *fakeUploader) Waited(w reader.DeviceWaits, first bool) {
+	u.meter.Lock()
+	defer u.meter.Unlock()
+	if u.passes < 1 {
+		panic("a wait of no pass")
+	}
+	if u.stats.Batches++; first {
+		u.stats.Late++
+	}
+	u.stats.Waits.GPU += w.GPU
+	u.stats.Waits.Reader += w.Reader
+	u.stats.Waits.Upload += w.Upload
+}
+
+func (u *fakeUploader) Stats() reader.DeviceStats {
+	u.meter.Lock()
+	defer u.meter.Unlock()
+	return u.stats
 }
 
 func (u *fakeUploader) Device() string                        { return fakeUUID }
@@ -323,6 +358,22 @@ func TestDeviceWork(t *testing.T) {
 	}
 	if n != len(want) || f.shares > 4 {
 		t.Errorf("%d batches, for which memory was taken %d times", n, f.shares)
+	}
+	// One is held until the next can only come after it.
+	r.SetCredit(1)
+	for b, err := range r.Epoch(t.Context(), 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		b.Release()
+	}
+	st, err := r.Stats(t.Context())
+	if err != nil || len(st.Devices) != 1 {
+		t.Fatal(st.Devices, err)
+	}
+	if d := st.Devices[0]; d.Batches != int64(2*n) || d.Late != 2 || d.Waits.GPU < time.Duration(n-1)*time.Millisecond || d.Waits.Reader == 0 || d.Waits.Upload == 0 {
+		t.Errorf("of %d batches: %+v", n, d)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)

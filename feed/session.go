@@ -656,5 +656,8 @@ func (s *session) stats(q *request) (any, error) {
 		return nil, err
 	}
 	st := o.source.Stats()
+	if o.ring != nil {
+		st.Devices = append(st.Devices, o.ring.uploader.Stats())
+	}
 	return statsOK{Stats: st, Bound: st.Bound()}, nil
 }

@@ -85,19 +85,24 @@ func (m *meter) delivered(asked, now time.Time, at marks, first bool) {
 			from = part.to
 		}
 	}
+	m.waitedFor(w, now.Sub(asked), first)
+}
+
+// waitedFor notes a batch, and what was waited for until it was there; first: of its pass.
+func (m *meter) waitedFor(w reader.DeviceWaits, all time.Duration, first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := &m.total
 	t.Batches++
-	t.Waiting += now.Sub(asked)
+	t.Waiting += all
 	t.Waits.GPU += w.GPU
 	t.Waits.Reader += w.Reader
 	t.Waits.Upload += w.Upload
 	t.Waits.CPU += w.CPU
 	if !first {
-		m.waited.Add(now.Sub(asked))
+		m.waited.Add(all)
 	} else if t.FirstBatch == 0 {
-		t.FirstBatch = now.Sub(asked)
+		t.FirstBatch = all
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"shardify/gpu/internal/cuda"
 	"shardify/imaging/augment"
@@ -73,9 +74,15 @@ type Uploader struct {
 
 	mu      sync.Mutex
 	shared  map[uint64]*cuda.Shared
-	events  []cuda.Event // that nobody uses now
-	staging Tensor       // where what is worked at lies, in the stream's order
+	trips   []trip // that nobody uses now
+	staging Tensor // where what is worked at lies, in the stream's order
 }
+
+// trip is the events of a batch on its way: around its copies, which know when they were
+// over, and behind the work on it, which is waited for.
+type trip struct{ begin, copied, done cuda.Event }
+
+func (t *trip) events() []*cuda.Event { return []*cuda.Event{&t.begin, &t.copied, &t.done} }
 
 // work is what is done on the GPU with each batch, one tensor after the other.
 type work struct {
@@ -290,27 +297,34 @@ func (u *Uploader) Unshare(at uint64) error {
 func (u *Uploader) Upload(b *reader.Batch, at []uint64) (wait func() (over bool, err error), over bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	event, err := u.event()
+	t, err := u.trip()
+	var bytes int64
 	if err == nil {
-		if err = u.upload(b, at); err == nil {
-			err = u.device.context.Record(event, u.stream)
+		if bytes, err = u.upload(b, at, t); err == nil {
+			err = u.device.context.Record(t.done, u.stream)
 		}
 		if err != nil {
-			u.events = append(u.events, event)
+			u.trips = append(u.trips, t)
 		}
 	}
 	if err != nil {
 		return nil, ended(u.device.Synchronize(u.stream)), err
 	}
 	return func() (bool, error) {
-		err := u.device.context.SynchronizeEvent(event)
+		err := u.device.context.SynchronizeEvent(t.done)
 		over := ended(err)
 		if !over {
 			over = ended(u.device.Synchronize(u.stream))
 		}
+		if err == nil {
+			var copying time.Duration
+			if copying, _, err = u.device.context.Elapsed(t.begin, t.copied); err == nil {
+				u.device.meter.copied(bytes, copying, 0)
+			}
+		}
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		u.events = append(u.events, event)
+		u.trips = append(u.trips, t)
 		return over, err
 	}, false, nil
 }
@@ -319,44 +333,62 @@ func (u *Uploader) Upload(b *reader.Batch, at []uint64) (wait func() (over bool,
 // context is lost, in which nothing runs any more.
 func ended(err error) bool { return err == nil || errors.Is(err, ErrContextLost) }
 
-// event is one that nobody uses. (u.mu)
-func (u *Uploader) event() (cuda.Event, error) {
-	if n := len(u.events); n > 0 {
-		e := u.events[n-1]
-		u.events = u.events[:n-1]
-		return e, nil
+// trip is one that nobody uses. (u.mu)
+func (u *Uploader) trip() (t trip, err error) {
+	if n := len(u.trips); n > 0 {
+		t = u.trips[n-1]
+		u.trips = u.trips[:n-1]
+		return t, nil
 	}
-	return u.device.context.NewEvent(false)
+	for i, e := range t.events() {
+		if *e, err = u.device.context.NewEvent(e != &t.done); err != nil {
+			for _, e := range t.events()[:i] {
+				err = errors.Join(err, u.device.context.DestroyEvent(*e))
+			}
+			return trip{}, err
+		}
+	}
+	return t, nil
 }
 
-// upload puts a batch's copies, and the work on them, into the stream. (u.mu)
-func (u *Uploader) upload(b *reader.Batch, at []uint64) error {
+// upload puts a batch's copies, of so many bytes, and the work on them, into the stream.
+// (u.mu)
+func (u *Uploader) upload(b *reader.Batch, at []uint64, t trip) (bytes int64, err error) {
+	if err := u.device.context.Record(t.begin, u.stream); err != nil {
+		return 0, err
+	}
 	host := b.Tensors()
+	work := func() error { return nil }
 	for _, t := range host {
 		made, worked, ok := u.makes(host, t)
 		if !ok {
 			continue
 		}
 		made.Data, at = Pointer(at[0]), at[1:]
-		if err := u.put(b, t, made, worked && made.Bytes > 0); err != nil {
-			return fmt.Errorf("tensor %q: %w", t.Name, err)
+		copied := Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Data: made.Data, Bytes: int64(len(t.Data))}
+		if worked && made.Bytes > 0 { // of the images alone
+			if err := u.stage(copied.Bytes); err != nil {
+				return 0, fmt.Errorf("tensor %q: %w; lower batch_size", t.Name, err)
+			}
+			copied.Data = u.staging.Data
+			work = func() error { return u.make(b, made, copied) }
 		}
+		if err := u.device.Upload(copied.Data, t.Data, u.stream); err != nil {
+			return 0, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		bytes += copied.Bytes
 	}
-	return nil
+	if err := u.device.context.Record(t.copied, u.stream); err != nil {
+		return 0, err
+	}
+	if err := work(); err != nil {
+		return 0, fmt.Errorf("tensor \"image\": %w", err)
+	}
+	return bytes, nil
 }
 
-// put puts into the stream what makes a tensor, of another that is copied. (u.mu)
-func (u *Uploader) put(b *reader.Batch, t reader.Tensor, made Tensor, worked bool) error {
-	if !worked {
-		return u.device.Upload(made.Data, t.Data, u.stream)
-	}
-	if err := u.stage(int64(len(t.Data))); err != nil {
-		return fmt.Errorf("%w; lower batch_size", err)
-	}
-	copied := Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Data: u.staging.Data, Bytes: int64(len(t.Data))}
-	if err := u.device.Upload(copied.Data, t.Data, u.stream); err != nil {
-		return err
-	}
+// make puts into the stream what makes the images, of those that are copied. (u.mu)
+func (u *Uploader) make(b *reader.Batch, made, copied Tensor) error {
 	if u.pipeline == nil {
 		return u.work.do(u.device, made, copied, u.stream)
 	}
@@ -372,6 +404,23 @@ func (u *Uploader) put(b *reader.Batch, t reader.Tensor, made Tensor, worked boo
 	}
 	return u.pipeline.Apply(made, images, random, nil, u.stream)
 }
+
+// Started notes the start of a pass, for Stats.
+func (u *Uploader) Started() { u.device.meter.started() }
+
+// Ended notes the end of a pass.
+func (u *Uploader) Ended() { u.device.meter.ended() }
+
+// Waited notes what the loop that uploads has waited for until a batch was on its way: for
+// the reader, for memory on the GPU that the other process holds, and in Upload. first says
+// that the batch is the first of its pass.
+func (u *Uploader) Waited(w reader.DeviceWaits, first bool) {
+	u.device.meter.waitedFor(w, w.Reader+w.GPU+w.Upload+w.CPU, first)
+}
+
+// Stats say how the batches came to the GPU. The loop is the one that uploads, and what
+// waits on the GPU is in another process: Holding, Stalled, Exposed and Late are 0.
+func (u *Uploader) Stats() reader.DeviceStats { return u.device.Stats() }
 
 // stage makes sure that so many bytes can be worked at. (u.mu)
 func (u *Uploader) stage(n int64) error {
@@ -401,8 +450,10 @@ func (u *Uploader) Close() error {
 	for _, m := range u.shared {
 		faults = append(faults, m.Free())
 	}
-	for _, e := range u.events {
-		faults = append(faults, u.device.context.DestroyEvent(e))
+	for _, t := range u.trips {
+		for _, e := range t.events() {
+			faults = append(faults, u.device.context.DestroyEvent(*e))
+		}
 	}
 	if u.staging.Bytes > 0 {
 		faults = append(faults, u.device.Free(u.staging))
@@ -410,6 +461,6 @@ func (u *Uploader) Close() error {
 	if u.pipeline != nil {
 		faults = append(faults, u.pipeline.Close())
 	}
-	u.shared, u.events, u.staging = nil, nil, Tensor{}
+	u.shared, u.trips, u.staging = nil, nil, Tensor{}
 	return errors.Join(append(faults, u.device.DestroyStream(u.stream), u.pinned.Close(), u.device.Close())...)
 }

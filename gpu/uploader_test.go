@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"shardify/gpu/gputest"
 	"shardify/gpu/internal/cuda"
@@ -81,7 +82,10 @@ func TestUploader(t *testing.T) {
 			if a, b := asJSON(t, shown), asJSON(t, want); a != b {
 				t.Errorf("the configuration is\n%s\nwant\n%s", a, b)
 			}
-			uploads(t, u, host, direct)
+			copied := uploads(t, u, host, direct)
+			if st := u.Stats(); st.Device != "cuda:0" || st.Batches != 3 || st.Bytes != copied || st.Copying <= 0 || st.Elapsed <= 0 || st.Waiting != 6*time.Second || st.FirstBatch != 2*time.Second || st.Late+int64(st.Stalled) != 0 {
+				t.Errorf("of %d bytes: %+v", copied, st)
+			}
 			free, _, err := d.Memory() // kernels are loaded, and take some
 			if err != nil {
 				t.Fatal(err)
@@ -101,8 +105,11 @@ func TestUploader(t *testing.T) {
 	}
 }
 
-// uploads brings an epoch to the GPU, and compares it with what a reader has made itself.
-func uploads(t *testing.T, u *Uploader, host, direct *reader.Stream) {
+// uploads brings an epoch to the GPU, and compares it with what a reader has made itself. It
+// returns how many bytes it has copied there.
+func uploads(t *testing.T, u *Uploader, host, direct *reader.Stream) (copied int64) {
+	u.Started()
+	defer u.Ended()
 	var want [][][]byte
 	for b, err := range direct.Epoch(t.Context(), 0) {
 		if err != nil {
@@ -138,8 +145,14 @@ func uploads(t *testing.T, u *Uploader, host, direct *reader.Stream) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		u.Waited(reader.DeviceWaits{Reader: time.Second, GPU: time.Second}, number == 0)
 		if over, err := wait(); !over || err != nil {
 			t.Fatal(over, err)
+		}
+		for _, x := range b.Tensors() {
+			if _, _, ok := u.makes(b.Tensors(), x); ok {
+				copied += int64(len(x.Data))
+			}
 		}
 		// As another process does: it has nothing but the file.
 		there, unmap, err := u.device.Map(f, has)
@@ -164,6 +177,7 @@ func uploads(t *testing.T, u *Uploader, host, direct *reader.Stream) {
 	if number != len(want) {
 		t.Errorf("%d batches, want %d", number, len(want))
 	}
+	return copied
 }
 
 func asJSON(t *testing.T, v any) string {

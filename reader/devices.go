@@ -3,7 +3,8 @@ package reader
 import "time"
 
 // DeviceStats say how batches came to a GPU, over all passes to it up to now, as package
-// gpu measures it (gpu.Device.Stats). It is plain data; times are nanoseconds in JSON.
+// gpu measures it (gpu.Device.Stats; gpu.Uploader.Stats, of batches for another process). It
+// is plain data; times are nanoseconds in JSON.
 //
 // The host runs ahead of a GPU: it puts work into streams, and may wait for a batch while
 // the GPU has enough to do. So there are two clocks. By the host's, the consumer's loop

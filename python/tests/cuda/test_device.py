@@ -73,9 +73,14 @@ def test_batches_on_a_gpu_are_those_of_the_engine(shards: Path, config: dict[str
     with shardread.Loader(shards, framework="dlpack", device="cuda", **config) as loader:
         assert loader.config["dtype"] == config.get("dtype", "uint8")
         assert loader.config.get("layout", "NCHW") == config.get("layout", "NCHW")
-        for _ in range(2):
+        for epoch in range(2):
             loader.set_epoch(0)
             got = list(map(_copy, loader.batches()))
+            (device,) = loader.stats()["devices"]
+            assert device["device"] == "cuda:0"
+            assert device["batches"] == 8 * (epoch + 1)
+            assert device["bytes"] > 0
+            assert device["copying_ns"] > 0
             assert len(got) == len(want)
             for a, b in zip(got, want, strict=True):
                 assert a.keys() == b.keys()
