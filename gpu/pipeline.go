@@ -30,8 +30,8 @@ type PipelineConfig struct {
 // Split divides what a reader is to do between it and a GPU: the first reads and decodes,
 // to bytes in images of their own sizes (CollateRagged), the second does the rest, in a
 // Pipeline. Together they make the batches that a reader would make of c alone, byte for
-// byte, but for the tensors of blended labels, which the caller makes of Pipeline.Blend. It
-// is an error, which says why, where that cannot be.
+// byte, but for the tensors of blended labels, which the caller makes of Pipeline.Blend
+// (reader.Blend.SoftLabels). It is an error, which says why, where that cannot be.
 func Split(c reader.Config) (reader.Config, PipelineConfig, error) {
 	if err := c.Validate(); err != nil {
 		return reader.Config{}, PipelineConfig{}, err

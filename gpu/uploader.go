@@ -134,11 +134,14 @@ func newUploader(d *Device, c reader.Config, transform bool) (*Uploader, error) 
 	return u, nil
 }
 
+// blends says that batches are blended.
+func (u *Uploader) blends() bool { return u.wanted.MixUp != nil || u.wanted.CutMix != nil }
+
 // transform makes the pipeline.
 func (u *Uploader) transform() error {
 	host, config, err := Split(u.wanted)
-	if u.wanted.MixUp != nil || u.wanted.CutMix != nil {
-		err = errors.Join(err, errors.New("mixup, cutmix: their labels are made by the reader: have it carry out the transforms, too"))
+	if u.blends() && u.wanted.Classes == 0 {
+		err = errors.Join(err, errors.New("classes: soft labels need their number, which is not taken from the data set where a GPU transforms: set it, or -1 for no soft labels"))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", reader.ErrConfig, err)
@@ -218,6 +221,7 @@ func (u *Uploader) Wanted(of reader.Config) reader.Config {
 	case u.pipeline != nil:
 		c := u.pipeline.config
 		of.DType, of.Layout, of.Transform, of.Collate = c.DType, c.Layout, c.Transform, reader.CollateStack
+		of.MixUp, of.CutMix, of.Classes = u.wanted.MixUp, u.wanted.CutMix, u.wanted.Classes
 	}
 	return of
 }
@@ -231,7 +235,33 @@ func (u *Uploader) Tensors(host []reader.Tensor) (made []reader.Tensor, bytes []
 			made, bytes = append(made, reader.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape}), append(bytes, x.Bytes)
 		}
 	}
+	if u.pipeline != nil && u.blends() {
+		n, classes := named(host, "label").Shape[0], u.wanted.Classes
+		made, bytes = append(made, reader.Tensor{Name: "partner_label", DType: reader.DTypeInt64, Shape: []int{n}}), append(bytes, 8*int64(n))
+		if classes > 0 {
+			made, bytes = append(made, reader.Tensor{Name: "soft_label", DType: reader.DTypeFloat32, Shape: []int{n, classes}}), append(bytes, 4*int64(n)*int64(classes))
+		}
+	}
 	return made, bytes
+}
+
+// labels are those that a blended batch has besides: of the partners, and the soft ones, as
+// bytes.
+func (u *Uploader) labels(b *reader.Batch, blend reader.Blend) ([][]byte, error) {
+	label, _ := b.Tensor("label")
+	labels, classes := label.Int64(), u.wanted.Classes
+	partners := make([]int64, len(labels))
+	for i, x := range labels {
+		if partners[i] = labels[augment.Partner(i, len(labels))]; classes > 0 && (x < 0 || x >= int64(classes)) {
+			return nil, fmt.Errorf("sample %q: its label is %d, and soft labels are of the classes 0 to %d: choose samples (where: \"label is not null\"), or set classes", b.Key(i), x, classes-1)
+		}
+	}
+	if classes < 0 {
+		return [][]byte{bytesOf(partners)}, nil
+	}
+	soft := make([]float32, len(labels)*classes)
+	blend.SoftLabels(soft, labels, classes)
+	return [][]byte{bytesOf(partners), bytesOf(soft)}, nil
 }
 
 // makes says what becomes of one of the reader's tensors, and whether that takes work; ok is
@@ -358,6 +388,10 @@ func (u *Uploader) upload(b *reader.Batch, at []uint64, t trip) (bytes int64, er
 		return 0, err
 	}
 	host := b.Tensors()
+	var blend *reader.Blend
+	if u.pipeline != nil {
+		blend = u.pipeline.Blend(b.Epoch(), b.Number())
+	}
 	work := func() error { return nil }
 	for _, t := range host {
 		made, worked, ok := u.makes(host, t)
@@ -371,12 +405,25 @@ func (u *Uploader) upload(b *reader.Batch, at []uint64, t trip) (bytes int64, er
 				return 0, fmt.Errorf("tensor %q: %w; lower batch_size", t.Name, err)
 			}
 			copied.Data = u.staging.Data
-			work = func() error { return u.make(b, made, copied) }
+			work = func() error { return u.make(b, blend, made, copied) }
 		}
 		if err := u.device.Upload(copied.Data, t.Data, u.stream); err != nil {
 			return 0, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
 		bytes += copied.Bytes
+	}
+	if blend != nil {
+		labels, err := u.labels(b, *blend)
+		if err != nil {
+			return 0, err
+		}
+		// They are not pinned: the driver has copied them when Upload returns.
+		for i, x := range labels {
+			if err := u.device.Upload(Pointer(at[i]), x, u.stream); err != nil {
+				return 0, fmt.Errorf("labels of a blended batch: %w", err)
+			}
+			bytes += int64(len(x))
+		}
 	}
 	if err := u.device.context.Record(t.copied, u.stream); err != nil {
 		return 0, err
@@ -388,7 +435,7 @@ func (u *Uploader) upload(b *reader.Batch, at []uint64, t trip) (bytes int64, er
 }
 
 // make puts into the stream what makes the images, of those that are copied. (u.mu)
-func (u *Uploader) make(b *reader.Batch, made, copied Tensor) error {
+func (u *Uploader) make(b *reader.Batch, blend *reader.Blend, made, copied Tensor) error {
 	if u.pipeline == nil {
 		return u.work.do(u.device, made, copied, u.stream)
 	}
@@ -402,7 +449,7 @@ func (u *Uploader) make(b *reader.Batch, made, copied Tensor) error {
 	for i := range random {
 		random[i] = b.Random(i)
 	}
-	return u.pipeline.Apply(made, images, random, nil, u.stream)
+	return u.pipeline.Apply(made, images, random, blend, u.stream)
 }
 
 // Started notes the start of a pass, for Stats.

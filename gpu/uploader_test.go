@@ -42,6 +42,8 @@ func TestUploader(t *testing.T) {
 		{"bytes, transformed", reader.Config{Transform: transform.List{crop}}, false, true},
 		{"float16, transformed", reader.Config{Transform: augmented, DType: reader.DTypeFloat16}, true, true},
 		{"float32, transformed, channels last", reader.Config{Transform: augmented, DType: reader.DTypeFloat32, Layout: reader.LayoutNHWC, Tensors: []reader.TensorSpec{{Field: "cls", Name: "class"}}}, true, true},
+		{"mixup and cutmix, transformed", reader.Config{Transform: augmented, DType: reader.DTypeFloat32, MixUp: &mix, CutMix: &augment.CutMix{}, Classes: 7}, true, true},
+		{"cutmix of bytes, transformed", reader.Config{Transform: transform.List{crop}, CutMix: &augment.CutMix{}, Classes: -1}, false, true},
 		{"evaluation, transformed", reader.Config{}, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -154,6 +156,11 @@ func uploads(t *testing.T, u *Uploader, host, direct *reader.Stream) (copied int
 				copied += int64(len(x.Data))
 			}
 		}
+		for i, x := range made {
+			if u.pipeline != nil && (x.Name == "partner_label" || x.Name == "soft_label") {
+				copied += size[i]
+			}
+		}
 		// As another process does: it has nothing but the file.
 		there, unmap, err := u.device.Map(f, has)
 		if err != nil {
@@ -234,7 +241,7 @@ func TestUploaderRefuses(t *testing.T) {
 	for want, c := range map[string]reader.Config{
 		"transform 2: resize: stands behind": {Transform: transform.List{crop, transform.Resize{Size: transform.Size{40, 40}}}},
 		"images would differ in size":        {Transform: transform.List{transform.Resize{Size: transform.Size{40}}}},
-		"mixup, cutmix":                      {Transform: transform.List{crop}, CutMix: &augment.CutMix{}, Classes: 7},
+		"classes: soft labels need":          {Transform: transform.List{crop}, CutMix: &augment.CutMix{}},
 		`decode: "none"`:                     {Decode: reader.DecodeNone},
 	} {
 		if _, err := newUploader(device(t), c, true); !errors.Is(err, reader.ErrConfig) || !strings.Contains(err.Error(), want) {

@@ -24,6 +24,18 @@ type Blend struct {
 	Cut bool
 }
 
+// SoftLabels puts into dst the soft labels of a batch with these labels, which are less than
+// classes: for each of them so many weights.
+func (m Blend) SoftLabels(dst []float32, labels []int64, classes int) {
+	clear(dst)
+	own, other := float32(m.Lambda), float32(1-m.Lambda)
+	for i, label := range labels {
+		row := dst[i*classes:][:classes]
+		row[labels[augment.Partner(i, len(labels))]] += other
+		row[label] += own
+	}
+}
+
 // blends says that batches are blended.
 func (c *Config) blends() bool { return c.MixUp != nil || c.CutMix != nil }
 
@@ -147,14 +159,7 @@ func (j *job) blend() {
 	j.tensors = append(j.tensors, partners)
 	if c.Classes > 0 {
 		soft := Tensor{Name: softTensor, DType: DTypeFloat32, Shape: []int{n, c.Classes}, Data: take(4 * int64(n) * int64(c.Classes))}
-		clear(soft.Data)
-		values := soft.Float32()
-		own, other := float32(m.Lambda), float32(1-m.Lambda)
-		for i := range n {
-			row := values[i*c.Classes:][:c.Classes]
-			row[j.labels[augment.Partner(i, n)]] += other
-			row[j.labels[i]] += own
-		}
+		m.SoftLabels(soft.Float32(), j.labels[:n], c.Classes)
 		j.tensors = append(j.tensors, soft)
 	}
 	if n == 0 {

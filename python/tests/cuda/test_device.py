@@ -105,6 +105,13 @@ def test_batches_on_a_gpu_are_those_of_the_engine(shards: Path, config: dict[str
             ],
             "fields": ["cls"],
         },
+        {
+            "dtype": "float32",
+            "transform": NORMALIZED,
+            "mixup": 0.2,
+            "cutmix": 1.0,
+            "classes": 5,
+        },
     ],
 )
 def test_transforms_on_a_gpu_make_the_same_bytes(shards: Path, config: dict[str, Any]) -> None:
@@ -137,7 +144,7 @@ def test_transforms_that_a_gpu_refuses(shards: Path) -> None:
     mixed = {"transform": NORMALIZED, "dtype": "float32", "mixup": 0.2}
     for config, why in (
         ({"transform": late}, "transform 3: center_crop"),
-        (mixed, "mixup, cutmix"),
+        (mixed, "classes: soft labels"),
     ):
         with pytest.raises(shardread.ConfigError, match=why):
             shardread.Loader(
