@@ -124,6 +124,21 @@ func TestDropped(t *testing.T) {
 	}
 }
 
+// A client may go while many passes of it end.
+func TestLeavingPasses(t *testing.T) {
+	dir := data(t)
+	s := serve(t, Config{})
+	for range 5 {
+		x := greeted(t, s, "unix")
+		var opened openOK
+		x.ask(&request{Op: "open", Data: text(dir), Config: text(reader.Config{BatchSize: 4, Transform: crop, Memory: 16 << 20, Workers: 1})}, &opened)
+		for range 8 {
+			x.ask(&request{Op: "start", Reader: opened.Reader, Credit: 1}, nil)
+		}
+		x.end()
+	}
+}
+
 // A server lends what it has, and who asks for more is told who has it. What lies between
 // two epochs of a reader is taken from it for others.
 func TestMemory(t *testing.T) {
