@@ -168,9 +168,13 @@ func TestServeInherited(t *testing.T) {
 	if n := epochOf(t, c, dir); n != 30 {
 		t.Errorf("%d samples, want 30", n)
 	}
+	want := 5
+	for _, nice := range niceness(t, os.Getpid()) {
+		want = max(want, nice) // the tests may be nicer themselves
+	}
 	for tid, nice := range niceness(t, s.cmd.Process.Pid) {
-		if nice != 5 {
-			t.Errorf("thread %s is as nice as %d, want 5", tid, nice)
+		if nice != want {
+			t.Errorf("thread %s is as nice as %d, want %d", tid, nice, want)
 		}
 	}
 	if err := c.Close(); err != nil {
