@@ -370,7 +370,8 @@ func TestStreamEpochs(t *testing.T) {
 
 // In a run of epochs, too, each byte is asked for once in each of them, in large requests:
 // the next epoch's spans find room when those of the one before have had their turn, also
-// where all of an epoch is one window, which ends at once.
+// where all of an epoch is one window, which ends at once. Where the last of that room comes
+// late, a few samples are read alone, and once more within a span.
 func TestEpochsRequests(t *testing.T) {
 	const shards, samples, epochs = 4, 512, 4
 	st := remote{mem.New()}
@@ -393,7 +394,7 @@ func TestEpochsRequests(t *testing.T) {
 		}
 		requests, bytes := rec.shardReads()
 		t.Logf("%s, window of %d: %d requests for %d samples, %.1f MiB of %.1f", c.shuffle, c.window, requests, n, float64(bytes)/(1<<20), float64(epochs*r.split.Bytes)/(1<<20))
-		if float64(requests) > 0.03*float64(n) || float64(bytes) > 1.05*float64(epochs*r.split.Bytes) {
+		if float64(requests) > 0.03*float64(n) || float64(bytes) > 1.1*float64(epochs*r.split.Bytes) {
 			t.Errorf("%s, window of %d: %d requests for %d samples, %d bytes of %d", c.shuffle, c.window, requests, n, bytes, epochs*r.split.Bytes)
 		}
 	}
