@@ -118,6 +118,8 @@ func (p *pass) atFault(number int32, field string, offset int64, err error, faul
 		return whole
 	case damaged(err):
 		return fault(field, offset, err)
+	case errors.Is(err, fs.ErrNotExist): // it has come back since
+		return fault("", -1, &lostError{fmt.Errorf("the shard was missing: %w", err)})
 	}
 	return err
 }

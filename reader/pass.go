@@ -289,8 +289,13 @@ func (p *pass) end() {
 
 // next waits for the next batch; nil means that there is none.
 func (p *pass) next() (*Batch, error) {
-	if p.ctx.Err() != nil {
+	// Before the batches that are ready.
+	select {
+	case <-p.reader.done:
+		return nil, ErrClosed
+	case <-p.ctx.Done():
 		return nil, context.Cause(p.ctx)
+	default:
 	}
 	p.pool.asking.Store(true)
 	defer p.pool.asking.Store(false)
