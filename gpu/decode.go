@@ -132,7 +132,7 @@ type Decoded struct {
 //
 //	pinned := device.Pinned(gpu.PinnedConfig{})
 //	r, err := reader.Open(ctx, url, reader.Config{Decode: reader.DecodeNone, Fields: []string{"jpg"}, Slabs: pinned, …})
-//	begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Resume(ctx, state) }
+//	begin := func(ctx context.Context) iter.Seq2[*reader.Batch, error] { return r.Epochs(ctx, state, epochs) }
 //	for b, err := range gpu.Decode(ctx, device, begin, gpu.DecodeConfig{}) {
 //		err = b.Wait(stream)
 //		images, err := b.Images()
