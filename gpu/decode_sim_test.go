@@ -199,19 +199,7 @@ func TestDecodeMutants(t *testing.T) {
 			if m == noReuseSync && !d.engine || m == noReadySync && d.cpu {
 				continue
 			}
-			found, runs := "", 0
-			for _, p := range []play{{depth: 1, batches: 3}, {depth: 2, batches: 3}} {
-				p.decode, p.decoder = true, d
-				n, _ := p.explore(t, func() *sim { s := newSim(); s.mutant = m; return s }, func(s *sim, came int, end error) bool {
-					s.freed()
-					p.judge(s, came, end)
-					found = strings.Join(s.wrong, "; ")
-					return found == ""
-				})
-				if runs += n; found != "" {
-					break
-				}
-			}
+			found, runs := findMutant(t, m, play{decode: true, decoder: d})
 			if found == "" {
 				t.Errorf("%s: mutant %d was not found", name, m)
 			}

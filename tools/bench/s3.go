@@ -35,21 +35,11 @@ func (b *bench) s3(ctx context.Context) (rep report, err error) {
 	if err != nil {
 		return rep, err
 	}
-	server, err := b.startS3(ctx)
+	server, plain, late, stop, err := b.startFronts(ctx)
 	if err != nil {
 		return rep, err
 	}
-	defer func() { err = errors.Join(err, server.stop()) }()
-	plain, err := frontOf(server.endpoint, 0)
-	if err != nil {
-		return rep, err
-	}
-	defer func() { err = errors.Join(err, plain.close()) }()
-	late, err := frontOf(server.endpoint, latency)
-	if err != nil {
-		return rep, err
-	}
-	defer func() { err = errors.Join(err, late.close()) }()
+	defer func() { err = errors.Join(err, stop()) }()
 
 	const set = "s3://data/set"
 	env := server.environment(server.endpoint)
@@ -101,6 +91,24 @@ func (b *bench) s3(ctx context.Context) (rep report, err error) {
 			"Packing ends when all is on the server's disk; s5cmd cp uploads what shardify pack has made in a local folder.",
 		},
 	}, nil
+}
+
+// startFronts starts a server and two fronts of it: one that passes requests on at once, and
+// one that does so after latency. stop ends all three.
+func (b *bench) startFronts(ctx context.Context) (server *s3Server, plain, late *front, stop func() error, err error) {
+	server, err = b.startS3(ctx)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	plain, err = frontOf(server.endpoint, 0)
+	if err != nil {
+		return nil, nil, nil, nil, errors.Join(err, server.stop())
+	}
+	late, err = frontOf(server.endpoint, latency)
+	if err != nil {
+		return nil, nil, nil, nil, errors.Join(err, plain.close(), server.stop())
+	}
+	return server, plain, late, func() error { return errors.Join(late.close(), plain.close(), server.stop()) }, nil
 }
 
 // s3Server is versitygw over a folder.

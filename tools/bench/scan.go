@@ -24,21 +24,11 @@ func (b *bench) scan(ctx context.Context) (rep report, err error) {
 	if err != nil {
 		return rep, err
 	}
-	server, err := b.startS3(ctx)
+	server, plain, late, stop, err := b.startFronts(ctx)
 	if err != nil {
 		return rep, err
 	}
-	defer func() { err = errors.Join(err, server.stop()) }()
-	plain, err := frontOf(server.endpoint, 0)
-	if err != nil {
-		return rep, err
-	}
-	defer func() { err = errors.Join(err, plain.close()) }()
-	late, err := frontOf(server.endpoint, latency)
-	if err != nil {
-		return rep, err
-	}
-	defer func() { err = errors.Join(err, late.close()) }()
+	defer func() { err = errors.Join(err, stop()) }()
 
 	// Shards as others leave them: without index and manifest.
 	set := filepath.Join(b.dir, "set")
