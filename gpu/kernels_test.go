@@ -20,6 +20,7 @@ import (
 	"shardify/imaging"
 	"shardify/imaging/augment"
 	"shardify/imaging/tensor"
+	"shardify/internal/peers"
 	"shardify/reader"
 )
 
@@ -40,9 +41,7 @@ func TestKernelsAreMade(t *testing.T) {
 		return ""
 	}
 	clang := variable("KERNEL_CLANG")
-	if _, err := exec.LookPath(clang); err != nil {
-		t.Skipf("SKIPPED LOUDLY: no %s (Debian: apt-get install %s), with which kernels.ptx is compared", clang, clang)
-	}
+	peers.Program(t, clang)
 	made := filepath.Join(t.TempDir(), "kernels.ptx")
 	args := append(strings.Fields(variable("KERNEL_FLAGS")), "-o", made, "kernels/kernels.c")
 	if out, err := exec.Command(clang, args...).CombinedOutput(); err != nil {
@@ -65,11 +64,7 @@ func TestKernelsAreMade(t *testing.T) {
 func TestKernelsAssemble(t *testing.T) {
 	ptxas, err := exec.LookPath("ptxas")
 	if err != nil { // PyTorch comes with one
-		found, _ := filepath.Glob("../.cache/peers/torch/lib/python3*/site-packages/triton/backends/nvidia/bin/ptxas")
-		if len(found) == 0 {
-			t.Skip("SKIPPED LOUDLY: no ptxas; `make peers-torch` installs one, and so does CUDA's toolkit")
-		}
-		ptxas = found[0]
+		ptxas = peers.Files(t, "ptxas", "torch/lib/python3*/site-packages/triton/backends/nvidia/bin/ptxas")[0]
 	}
 	for _, arch := range []string{"sm_75", "sm_90"} {
 		out, err := exec.Command(ptxas, "-v", "-arch="+arch, "-o", filepath.Join(t.TempDir(), arch), "kernels/kernels.ptx").CombinedOutput()

@@ -53,6 +53,21 @@ func Tool(t testing.TB, name string) string {
 	return found[0]
 }
 
+// Files returns the files of the environments in .cache/peers, of which `make test` installs
+// torch, that match one of the patterns: one or more.
+func Files(t testing.TB, what string, patterns ...string) []string {
+	t.Helper()
+	var files []string
+	for _, p := range patterns {
+		found, _ := filepath.Glob(filepath.Join(root(), ".cache", "peers", p)) // the patterns are good
+		files = append(files, found...)
+	}
+	if len(files) == 0 {
+		missing(t, what)
+	}
+	return files
+}
+
 // Header makes sure that a C header is where compilers look for it.
 func Header(t testing.TB, name string) {
 	t.Helper()

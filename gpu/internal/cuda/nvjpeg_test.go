@@ -16,6 +16,7 @@ import (
 
 	"shardify/gpu/gputest"
 	"shardify/imaging/jpeg"
+	"shardify/internal/peers"
 )
 
 // jpegDouble is a double of the driver and nvJPEG.
@@ -377,14 +378,7 @@ func TestNVJPEGReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var paths []string
-	for _, name := range []string{"dali/lib/python3*/site-packages/nvidia/nvjpeg/lib/libnvjpeg.so.12", "torch/lib/python3*/site-packages/torchvision.libs/libnvjpeg.*.so.13"} {
-		found, _ := filepath.Glob(filepath.Join(root, ".cache", "peers", name))
-		paths = append(paths, found...)
-	}
-	if len(paths) == 0 {
-		t.Skip("SKIPPED LOUDLY: no real nvJPEG: `make .cache/peers/dali .cache/peers/torch` installs two")
-	}
+	paths := peers.Files(t, "nvJPEG", "dali/lib/python3*/site-packages/nvidia/nvjpeg/lib/libnvjpeg.so.12", "torch/lib/python3*/site-packages/torchvision.libs/libnvjpeg.*.so.13")
 	corpus, err := zip.OpenReader(filepath.Join(root, "imaging", "jpeg", "testdata", "corpus.zip"))
 	if err != nil {
 		t.Fatal(err)
